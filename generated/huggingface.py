@@ -358,7 +358,7 @@ TERMS = {
     "stage.loading": ("bytes", "rank r while its weights are loaded, at most"),
     "stage.saving": ("bytes", "rank r while whole weights are gathered for a checkpoint, at most"),
     "stage.evaluating": ("bytes", "rank r in the loss of an evaluation, at most"),
-    "stage.host_whole": ("bytes", "the host, for whole weights that are loaded or saved"),
+    "stage.whole_on_host": ("bytes", "the host, for whole weights that are loaded or saved"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -712,7 +712,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_loading = stage_weight
     stage_saving = stage_buckets_buffer + stage_optimizer + stage_weight
     stage_evaluating = stage_buckets_buffer + stage_optimizer + stage_weight + max(4*data_parallel*eval_batch_size*eval_batches_kept*local_sequence*local_vocab, 2*(data_parallel*eval_batch_size*local_sequence*local_vocab*max(0, eval_batches_kept - 1) + eval_batch_size*hidden_size*seq_length + 5*eval_batch_size*local_sequence*local_vocab + 4*eval_batch_size*local_sequence*(1 if (eval_batch_size > 1) else 0) + 4*eval_batch_size*seq_length + 4*eval_batch_size + 4))
-    stage_host_whole = 2*stage_all_parameters
+    stage_whole_on_host = 2*stage_all_parameters
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -1021,7 +1021,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.loading": stage_loading,
         "stage.saving": stage_saving,
         "stage.evaluating": stage_evaluating,
-        "stage.host_whole": stage_host_whole,
+        "stage.whole_on_host": stage_whole_on_host,
     }
 
 

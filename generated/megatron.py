@@ -517,7 +517,7 @@ TERMS = {
     "stage.joined": ("bytes", "rank r: gate and up projections joined as a sharded checkpoint is loaded; else on the host"),
     "stage.loading": ("bytes", "rank r while a sharded checkpoint is loaded"),
     "stage.saving": ("bytes", "rank r while a sharded checkpoint is saved"),
-    "stage.host_saved": ("bytes", "the host, for what rank r writes into a sharded checkpoint, at most"),
+    "stage.saved_on_host": ("bytes", "the host, for what rank r writes into a sharded checkpoint, at most"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -1030,7 +1030,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_joined = dense_layers*hidden_size*local_gate_up_features*(14 - 12*distributed_optimizer)
     stage_loading = stage_gradient + stage_joined + stage_optimizer + stage_weight
     stage_saving = stage_gradient + stage_optimizer + stage_weight
-    stage_host_saved = ceil_div(12*stage_buffer_elements*distributed_optimizer + stage_parameters*(14 - 12*distributed_optimizer), data_parallel*context_parallel) + max(2, 4 - 4*distributed_optimizer)*max(hidden_size*local_ffn, hidden_size*local_gate_up_features, hidden_size*local_qkv_features, hidden_size*local_query_features, hidden_size*local_vocab)
+    stage_saved_on_host = ceil_div(12*stage_buffer_elements*distributed_optimizer + stage_parameters*(14 - 12*distributed_optimizer), data_parallel*context_parallel) + max(2, 4 - 4*distributed_optimizer)*max(hidden_size*local_ffn, hidden_size*local_gate_up_features, hidden_size*local_qkv_features, hidden_size*local_query_features, hidden_size*local_vocab)
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -1496,7 +1496,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.joined": stage_joined,
         "stage.loading": stage_loading,
         "stage.saving": stage_saving,
-        "stage.host_saved": stage_host_saved,
+        "stage.saved_on_host": stage_saved_on_host,
     }
 
 

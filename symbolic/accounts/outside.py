@@ -67,7 +67,7 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
     if implementation.choices["loss"] not in SCORES:  # without logits most is alive in a layer, which is not counted
         evaluated = total(between, _gathered(terms, implementation), _evaluated(terms, implementation))
         terms.add("stage.evaluating", evaluated, "bytes", "rank r in the loss of an evaluation, at most")
-    terms.add("stage.host_whole", whole, "bytes", "the host, for whole weights that are loaded or saved")
+    terms.add("stage.whole_on_host", whole, "bytes", "the host, for whole weights that are loaded or saved")
 
 
 def _is_counted(choices: Mapping[str, str]) -> bool:
@@ -89,7 +89,7 @@ def _add_sharded(terms: TermSet, implementation: Implementation) -> None:
     terms.add("stage.loading", total(_kept(terms), joined), "bytes", "rank r while a sharded checkpoint is loaded")
     terms.add("stage.saving", _kept(terms), "bytes", "rank r while a sharded checkpoint is saved")
     if share_on_gpu(Role.OPTIMIZER, implementation.choices) == 1:
-        terms.add("stage.host_saved", _written(terms, implementation), "bytes",
+        terms.add("stage.saved_on_host", _written(terms, implementation), "bytes",
                   "the host, for what rank r writes into a sharded checkpoint, at most")
 
 
@@ -119,7 +119,7 @@ def _add_distributed(terms: TermSet, implementation: Implementation) -> None:
     terms.add("stage.saving", _kept(terms), "bytes", "rank r while its shards are saved, behind a step")
     if implementation.choices["loading"] == "distributed_copied":
         shards = total(*(terms[f"stage.{name}"].symbol for name in ("weight", "optimizer")))
-        terms.add("stage.host_saved", shards, "bytes", "the host, for the copy of rank r's shards that is written")
+        terms.add("stage.saved_on_host", shards, "bytes", "the host, for the copy of rank r's shards that is written")
 
 
 #: How checkpoints of the programs that have own ones are loaded and saved.

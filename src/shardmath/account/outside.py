@@ -41,8 +41,8 @@ def outside_of_a_step(numbers: Mapping[str, int | Fraction], step: str) -> tuple
     sizes = {moment: int(numbers[f"stage.{moment}"]) for moment in (*_WHOLE, "evaluating")
              if f"stage.{moment}" in numbers}
     joined = {"loading": int(numbers.get("stage.joined", 0))}
-    host = int(numbers.get("stage.host_whole", 0))
-    shards = {"saving": int(numbers.get("stage.host_saved", 0))}
+    host = int(numbers.get("stage.whole_on_host", 0))
+    shards = {"saving": int(numbers.get("stage.saved_on_host", 0))}
     return tuple(
         Outside(moment, size, joined.get(moment, 0),
                 step if joined.get(moment) else verdict_of(size, numbers, RANK_LIMITS),

@@ -93,7 +93,7 @@ def test_a_host_keeps_what_a_rank_writes(draw: Random, layers: str) -> None:
             assert live.peak == 0 or any(one.numel() % 64 for one in models[0].parameters())
             sizes = written(of_ranks) if replica == ranks - 1 else []
     saved, saving, *kept = ledger(
-        _implementation(shape, layers), "stage.host_saved", "stage.saving", "stage.weight", "stage.gradient",
+        _implementation(shape, layers), "stage.saved_on_host", "stage.saving", "stage.weight", "stage.gradient",
         "stage.optimizer", **shape, B=shape["p"] * shape["D"])
     assert saving == sum(kept)
     assert ceil(sum(sizes) / ranks) <= max(sizes) <= saved

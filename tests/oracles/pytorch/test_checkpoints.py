@@ -58,7 +58,7 @@ def test_states_are_made_by_a_step_and_read_in_place(draw: Random) -> None:
         parameters = len(optimizer.param_groups[0]["params"])
     letters = {**sizes, **fixed_values(COPIED), "u": sizes["v"], "D": ranks, "B": ranks, "tied": 0}
     wanted, saving, host, weight, gradient, states_kept = ledger(
-        COPIED, "stage.loading", "stage.saving", "stage.host_saved", "stage.weight", "stage.gradient",
+        COPIED, "stage.loading", "stage.saving", "stage.saved_on_host", "stage.weight", "stage.gradient",
         "stage.optimizer", **letters)
     assert kept == weight + states_kept + 4 * parameters
     assert wanted == saving == loading - 4 * parameters == weight + gradient + states_kept
