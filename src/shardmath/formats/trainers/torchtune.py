@@ -86,7 +86,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
 def _loss_of(options: Options) -> str:
     """Return the loss that the file names, compiled or not. Raises InputError for one that is not counted."""
     kind = options.word("loss._component_", _CHUNKED, LOSSES, ": others are not counted yet")
-    loss = LOSSES[kind][options.is_on("compile")]
+    plain, compiled = LOSSES[kind]
+    loss = compiled if options.is_on("compile") else plain
     if options.is_on("compile"):
         options.warnings.append(f"{options.shown('compile')} is counted in the loss alone: what compilation changes in"
                                 " layers is not counted yet")
