@@ -73,8 +73,7 @@ def add_outside(terms: TermSet, implementation: Implementation) -> None:
 def _is_counted(choices: Mapping[str, str]) -> bool:
     """Return True where sharded checkpoints are counted: those of adapters, Megatron-FSDP and FP8 weights are not."""
     return (choices["data_parallel"] != "megatron_fsdp" and choices["adapters"] == "none"
-            and choices["fp8_weights"] == "copy" and choices["optimizer"] not in DEALT
-            and choices["optimizer_kernel"] == "fused" and not gradients_are_freed(choices))
+            and choices["fp8_weights"] == "copy" and choices["optimizer"] not in DEALT)
 
 
 def _kept(terms: TermSet) -> Expr:
@@ -113,13 +112,15 @@ def _alike(kept: tuple[State, ...]) -> Expr:
 
 
 def _add_distributed(terms: TermSet, implementation: Implementation) -> None:
-    """Add what PyTorch's distributed checkpoint needs as torchtitan uses it."""
+    """Add what PyTorch's distributed checkpoint needs as torchtitan uses it, where a step has no temporaries."""
+    if implementation.choices["optimizer_kernel"] != "fused" or gradients_are_freed(implementation.choices):
+        return
     terms.add("stage.loading", _kept(terms), "bytes",
               "rank r behind a step with gradients of zero, before its checkpoint is loaded, at most")
     terms.add("stage.saving", _kept(terms), "bytes", "rank r while its shards are saved, behind a step")
     if implementation.choices["loading"] == "distributed_copied":
-        shards = total(*(terms[f"stage.{name}"].symbol for name in ("weight", "optimizer")))
-        terms.add("stage.saved_on_host", shards, "bytes", "the host, for the copy of rank r's shards that is written")
+        copied = total(*(terms[f"stage.{name}"].symbol for name in ("weight", "optimizer")))
+        terms.add("stage.saved_on_host", copied, "bytes", "the host, for the copy of rank r's shards that is written")
 
 
 #: How checkpoints of the programs that have own ones are loaded and saved.
