@@ -22,8 +22,8 @@ UNCOUNTED = {
     "huggingface": {
         "loss.joined_gradients", "fused_head.hidden_gradient_of_part", "fused_head.labels_before",
         *(f"fused_head.{name}_of_copy" for name in ("compiled_gradients", "linear_gradients", "selected_hidden")),
-        # Liger's LayerNorm, of heads and of whole layers
-        "attention.q_norm.heads_input", "attention.k_norm.heads_input", "ffn_norm.input_of_layer",
+        # Liger's LayerNorm of heads
+        "attention.q_norm.heads_input", "attention.k_norm.heads_input",
         # smaller than what is compared with torchtune's losses can tell
         "fused_head.value_of_parts", "fused_head.weights_of_parts", "loss.counted_labels", "loss.labels_of_recipe",
         "loss.mean_of_all", "loss.scales_of_all", "loss.shifted_value", "loss.shifted_weight",
