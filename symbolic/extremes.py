@@ -11,6 +11,7 @@ from functools import cache
 from sympy import Add, Expr, Integer, Mul
 
 from .functions import Max, Min
+from .monomials import powers
 from .polynomials import OF_SIZES, factored, polynomials, simplest
 from .splits import content, divided
 from .terms import is_zero_or_one, operations, times
@@ -54,7 +55,7 @@ def _taken_out(kind: type[Expr], arguments: Sequence[Expr]) -> Expr:
     (shared, signed), _ = content(tuple(summand for polynomial in every for summand in polynomial))
     number = -signed if signed < 0 else signed
     forms = [plain]
-    factors = [atom for atom, exponent in zip(atoms, shared, strict=True) if exponent]
+    factors = [atoms[place] for place, _ in powers(shared)]
     if (factors or number != 1) and all(factor.is_nonnegative for factor in factors):
         inside = [simplest(divided(polynomial, shared, number), atoms) for polynomial in every]
         outside, factor = simplest(((shared, number),), atoms).as_coeff_Mul()

@@ -7,12 +7,13 @@ are followed; among equal ones the first is taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from sympy import Add, Expr, Mul, Rational
 
-from .splits import Monomial, Number, Polynomial, content, splits
+from .monomials import Monomial, powers
+from .splits import Number, Polynomial, content, splits
 from .terms import times
 
 #: How many splits are followed for a polynomial of at most so many summands; beyond, one is.
@@ -21,8 +22,7 @@ _FOLLOWED = ((8, 6), (24, 5))
 _TAKEN_IN = 16
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A number times powers of atoms times sums."""
 
     number: Number
@@ -30,8 +30,7 @@ class Product:
     sums: tuple[Sum, ...] = ()
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(NamedTuple):
     """Products that are added, and the number of operations of all of them."""
 
     products: tuple[Product, ...]
@@ -40,7 +39,7 @@ class Sum:
     @property
     def number(self) -> Number:
         """The number among the products; 0 without one."""
-        return next((part.number for part in self.products if not (any(part.powers) or part.sums)), 0)
+        return next((part.number for part in self.products if not (part.powers or part.sums)), 0)
 
     def negated(self) -> Sum:
         """Get the sum with all signs turned; it costs as much, as one summand at least is positive before and after."""
@@ -50,7 +49,7 @@ class Sum:
     def numbered(self) -> bool:
         """True if every product has a number, or is one, or has a sum of such: then another number costs nothing."""
         return all(
-            abs(part.number.numerator) != 1 or not (any(part.powers) or part.sums)
+            abs(part.number.numerator) != 1 or not (part.powers or part.sums)
             or any(inner.numbered for inner in part.sums)
             for part in self.products
         )
@@ -68,6 +67,7 @@ class Factoring:
         self._costs = costs
         self._found: dict[Polynomial, Product] = {}
         self._flat_costs: dict[Polynomial, int] = {}
+        self._atom_costs: dict[Monomial, tuple[int, int, int]] = {}
 
     def best(self, polynomial: Polynomial) -> Product:
         """Return the form of ``polynomial`` with the fewest operations that the search finds."""
@@ -88,19 +88,18 @@ class Factoring:
             form = self._sum([inside, *self._summands(left)])
             if form.cost < flat.cost:
                 flat = form
-        nothing = (0,) * len(self._costs)
         if len(flat.products) == 1:
             return self._times(common, flat.products[0])
-        whole = self._times(common, Product(1, nothing, (flat,)))
+        whole = self._times(common, Product(1, 0, (flat,)))
         apart = self._sum([Product(number, powers) for powers, number in polynomial])
-        return whole if self.cost(whole) <= apart.cost else Product(1, nothing, (apart,))
+        return whole if self.cost(whole) <= apart.cost else Product(1, 0, (apart,))
 
     def _summands(self, polynomial: Polynomial) -> list[Product]:
         """Return the form of a rest, as summands of the sum that it is in."""
         if not polynomial:
             return []
         form = self.best(polynomial)
-        if any(form.powers) or len(form.sums) != 1 or abs(form.number) != 1:
+        if form.powers or len(form.sums) != 1 or abs(form.number) != 1:
             return [form]
         inner = form.sums[0] if form.number > 0 else form.sums[0].negated()
         return list(inner.products)
@@ -111,9 +110,8 @@ class Factoring:
             return 0
         if polynomial not in self._flat_costs:
             (shared, number), rest = content(polynomial)
-            summands = [Product(number, powers) for powers, number in rest]
-            whole = Product(number, shared, (self._sum(summands),) if len(rest) > 1 else ())
-            self._flat_costs[polynomial] = self.cost(whole) + 1
+            inside = len(rest) - 1 + sum(self._operations(part, factor, 0, 0) for factor, part in rest)
+            self._flat_costs[polynomial] = self._operations(number, shared, len(rest) > 1, inside) + 1
         return self._flat_costs[polynomial]
 
     def _times(self, left: Product, right: Product) -> Product:
@@ -122,7 +120,6 @@ class Factoring:
         Sums are turned to make the product positive, and their first summands if that goes. A number goes into a sum
         in which it costs nothing.
         """
-        powers = tuple(map(sum, zip(left.powers, right.powers, strict=True)))
         number, sums = left.number * right.number, [*left.sums, *right.sums]
         mixed = [place for place, part in enumerate(sums) if part.mixed]
         wrong = [place for place in mixed if (sums[place].number or sums[place].products[0].number) < 0]
@@ -137,12 +134,11 @@ class Factoring:
         if inside is not None and 1 < number <= _TAKEN_IN and number.denominator == 1:
             sums[inside] = self._numbered(number, sums[inside])
             number = 1
-        return Product(number, powers, tuple(sums))
+        return Product(number, left.powers + right.powers, tuple(sums))
 
     def _numbered(self, number: Number, inside: Sum) -> Sum:
         """Multiply a sum with a number that costs nothing there."""
-        whole = (0,) * len(self._costs)
-        return self._sum([self._times(Product(number, whole), part) for part in inside.products])
+        return self._sum([self._times(Product(number, 0), part) for part in inside.products])
 
     def _sum(self, products: list[Product]) -> Sum:
         negative = all(part.number < 0 for part in products)
@@ -150,14 +146,23 @@ class Factoring:
 
     def cost(self, product: Product) -> int:
         """Return the operations of a product, without its sign."""
-        over = (abs(product.number.numerator) != 1) + len(product.sums)
-        under = int(product.number.denominator != 1)
-        inside = sum(part.cost for part in product.sums)
-        for exponent, cost in zip(product.powers, self._costs, strict=True):
-            if exponent:
-                over, under = over + (exponent > 0), under + (exponent < 0)
-                inside += cost + (abs(exponent) > 1)
-        return max(over - 1, 0) + under + inside
+        return self._operations(product.number, product.powers, len(product.sums),
+                                sum([part.cost for part in product.sums]))
+
+    def _operations(self, number: Number, packed: Monomial, sums: int, inside: int) -> int:
+        """Count the operations of a number times powers of atoms times sums, which have those ``inside`` of them."""
+        over, under, in_atoms = self._of_atoms(packed)
+        over += sums + (number.numerator not in (1, -1))
+        return max(over - 1, 0) + under + (number.denominator != 1) + in_atoms + inside
+
+    def _of_atoms(self, packed: Monomial) -> tuple[int, int, int]:
+        """Return how many atoms are multiplied with, how many are divided by, and the operations of these."""
+        if packed not in self._atom_costs:
+            exponents = powers(packed)
+            over = sum(exponent > 0 for _, exponent in exponents)
+            inside = sum(self._costs[atom] + (abs(exponent) > 1) for atom, exponent in exponents)
+            self._atom_costs[packed] = over, len(exponents) - over, inside
+        return self._atom_costs[packed]
 
 
 @cache
@@ -168,6 +173,6 @@ def search(costs: tuple[int, ...]) -> Factoring:
 
 def form(product: Product, atoms: Sequence[Expr]) -> Expr:
     """Return a form as SymPy has it; nothing is multiplied out."""
-    powers = (atom**exponent for atom, exponent in zip(atoms, product.powers, strict=True) if exponent)
+    factors = (atoms[place] ** exponent for place, exponent in powers(product.powers))
     sums = (Add(*(form(inner, atoms) for inner in part.products)) for part in product.sums)
-    return times(Rational(product.number.numerator, product.number.denominator), Mul(*powers, *sums))
+    return times(Rational(product.number.numerator, product.number.denominator), Mul(*factors, *sums))

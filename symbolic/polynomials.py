@@ -12,7 +12,8 @@ from sympy.logic.boolalg import Boolean
 
 from .factoring import form, search
 from .functions import CeilDiv, FloorDiv, Iverson, LeastCommonMultiple, Max, Min
-from .splits import Monomial, Number, Polynomial, polynomial_of, ratio
+from .monomials import monomial
+from .splits import Number, Polynomial, polynomial_of, ratio
 from .terms import is_zero_or_one, operations
 
 #: Sums of more products than these are not multiplied out.
@@ -91,7 +92,7 @@ def _polynomials(expressions: Sequence[Expr], spread: bool) -> tuple[list[Polyno
     atoms: _Atoms = {}
     sums = [_summands(part, atoms, spread) for part in expressions]
     return [
-        polynomial_of({_monomial(powers, len(atoms)): number for powers, number in summands.items()})
+        polynomial_of({monomial(powers): number for powers, number in summands.items()})
         for summands in sums
     ], list(atoms)
 
@@ -151,10 +152,3 @@ def _multiplied(factors: Iterable[_Summands], atoms: _Atoms) -> _Summands:
             key = frozenset(powers.items())
             whole[key] = whole.get(key, 0) + number * other
     return whole
-
-
-def _monomial(powers: Iterable[tuple[int, int]], length: int) -> Monomial:
-    exponents = [0] * length
-    for atom, exponent in powers:
-        exponents[atom] = exponent
-    return tuple(exponents)

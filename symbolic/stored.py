@@ -28,8 +28,8 @@ from .terms import term_symbol
 
 #: The functions whose results are kept, and the modules that compute them.
 FUNCTIONS: tuple[Memo[Any], ...] = (simplified,)
-MODULES = ("conditions", "extremes", "factoring", "functions", "memo", "parameters", "polynomials", "run_out",
-           "simplify", "splits", "stored", "terms", "workspaces")
+MODULES = ("conditions", "extremes", "factoring", "functions", "memo", "monomials", "parameters", "polynomials",
+           "run_out", "simplify", "splits", "stored", "terms", "workspaces")
 
 Functions: TypeAlias = tuple[Memo[Any], ...]
 _Row: TypeAlias = list[Any]

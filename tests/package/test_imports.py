@@ -27,7 +27,7 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``, and modules of a package that are below others of it. Each
 #: imports from lower layers and from its own package only.
 LAYERS = (
-    {"axis", "memo", "run_out", "slicing", "workspaces"},
+    {"axis", "memo", "monomials", "run_out", "slicing", "workspaces"},
     {"splits"},
     {"functions", "parameters", "sources"},
     {"expert_layers"},
