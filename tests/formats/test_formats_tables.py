@@ -114,6 +114,13 @@ def script(folder: Path, text: str, **given: str) -> Run:
       "tokenizer": {"max_seq_len": 512}, "checkpointer": {}, "optimizer_in_bwd": True,
       "optimizer": {"_component_": "bitsandbytes.optim.PagedAdamW8bit"}},
      {"optimizer": "adamw_8bit_alone", "optimizer_step": "backward"}, {"micro_batch_size": 2}),
+    *(({"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"}, "batch_size": 2, "dtype": "bf16",
+        "tokenizer": {"max_seq_len": 512}, "checkpointer": {}, **more}, kernels, {"micro_batch_size": 2})
+      for more, kernels in (
+          ({"fsdp_cpu_offload": True}, {"zero_offload": "fsdp", "reshard": "always"}),
+          ({"fsdp_reshard_after_forward": False}, {"zero_offload": None, "reshard": "never"}),
+          ({}, {"optimizer": "adamw", "optimizer_kernel": "foreach"}),
+          ({"optimizer": {"_component_": "torch.optim.AdamW", "fused": True}}, {"optimizer_kernel": None}))),
     ({**AXOLOTL, "optimizer": "adamw_8bit", "deepspeed": "zero2.json"},
      {"optimizer": "adamw_8bit", "data_parallel": "deepspeed"}, {"zero_stage": 2}),
     ({**FACTORY}, {"precision": "autocast"}, {"recompute": "full", "seq_length": 1024, "micro_batch_size": 8}),

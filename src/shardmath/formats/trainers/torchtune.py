@@ -24,7 +24,7 @@ BUILDERS = {
 }
 #: Classes of optimizers, and the words of ``optim`` that they are.
 OPTIMIZERS = {
-    "torch.optim.AdamW": "adamw_torch_fused", "torch.optim.Adam": "adamw_torch_fused", "torch.optim.SGD": "sgd",
+    "torch.optim.AdamW": "adamw_torch", "torch.optim.Adam": "adamw_torch", "torch.optim.SGD": "sgd",
     "bitsandbytes.optim.PagedAdamW": "paged_adamw_32bit", "bitsandbytes.optim.PagedAdamW8bit": "paged_adamw_8bit",
     "bitsandbytes.optim.AdamW8bit": "adamw_bnb_8bit", "torchao.prototype.low_bit_optim.AdamW8bit": "adamw_torch_8bit",
     "torchao.optim.AdamW8bit": "adamw_torch_8bit",
@@ -36,6 +36,11 @@ LOSSES = {
     _CHUNKED: ("torchtune_chunks", "torchtune_chunks_compiled"),
     "torchtune.modules.loss.LinearCrossEntropyLoss": ("torchtune_linear", "torchtune_linear_compiled"),
 }
+#: Optimizers of PyTorch with one kernel for all, where a file asks for it.
+_FUSED = {"adamw_torch": "adamw_torch_fused"}
+#: Settings of FSDP2, and what they are called by Accelerate.
+_FSDP = {"fsdp_cpu_offload": "fsdp_config.offload_params",
+         "fsdp_reshard_after_forward": "fsdp_config.reshard_after_forward"}
 #: Projections with an adapter in torchtune's names and in PEFT's.
 _PROJECTIONS = {"output_proj": "o_proj"}
 _MLP = ("gate_proj", "up_proj", "down_proj")
@@ -54,8 +59,9 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
         raise options.error("model._component_", f"must build one of {', '.join(BUILDERS)}: others are not counted yet")
     words["model_name_or_path"] = (BUILDERS[plain],)
     options.word("dtype", "bf16", ("bf16",), ": training in fp32 is not counted yet")
-    words["optim"] = (OPTIMIZERS[options.word("optimizer._component_", "torch.optim.AdamW", OPTIMIZERS,
-                                              ": others are not counted yet")],)
+    optimizer = OPTIMIZERS[options.word("optimizer._component_", "torch.optim.AdamW", OPTIMIZERS,
+                                        ": others are not counted yet")]
+    words["optim"] = (_FUSED.get(optimizer, optimizer) if options.is_on("optimizer.fused") else optimizer,)
     alone = _ALONE in options.source or (num_gpus or 0) == 1
     words |= {"fsdp": ("false" if alone else "true",), "fsdp_root_unit": ("true",)}
     if "lora_" in builder:
@@ -67,6 +73,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
             words["load_in_4bit"] = ("true",)
             options.warnings.append("NF4 of torchao is counted as that of bitsandbytes")
     options.warnings.append("torchtune's modules are counted as those of Transformers")
+    words |= {own: options.words[key] for key, own in _FSDP.items() if key in options}
     for key, own in (("batch_size", "per_device_train_batch_size"), ("gradient_accumulation_steps",) * 2,
                      ("enable_activation_checkpointing", "gradient_checkpointing")):
         if key in options:
@@ -99,5 +106,5 @@ def _loss_of(options: Options) -> str:
 _KEYS = {
     "per_device_train_batch_size": "batch_size", "gradient_checkpointing": "enable_activation_checkpointing",
     "max_length": "tokenizer.max_seq_len", "lora_target_modules": "model.lora_attn_modules",
-    "lora_r": "model.lora_rank", "model_name_or_path": "model._component_",
+    "lora_r": "model.lora_rank", "model_name_or_path": "model._component_", **{own: key for key, own in _FSDP.items()},
 }
