@@ -23,7 +23,7 @@ function changeOf(before, after, better) {
   if (typeof before !== "number" || typeof after !== "number" || better === undefined || !before) return [];
   const change = after / before - 1;
   if (Math.abs(change) < 5e-4) return [];
-  const text = `${change > 0 ? "+" : "−"}${percent(Math.abs(change))}`;
+  const text = change < 9 ? `${change > 0 ? "+" : "−"}${percent(Math.abs(change))}` : `${(after / before).toPrecision(3)} times`;
   if (!better) return [text];
   return [element("span", { class: change * better > 0 ? "better" : "worse" }, `${text} ${change * better > 0 ? "better" : "worse"}`)];
 }

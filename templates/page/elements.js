@@ -34,6 +34,11 @@ function percent(share) {
   return `${(100 * share).toFixed(1)}%`;
 }
 
+// A share of a whole, in percent; from ten wholes on as a multiple.
+function shareOf(share, whole) {
+  return share < 10 ? `${percent(share)} of ${whole}` : `${share.toPrecision(3)} times ${whole}`;
+}
+
 // A probability; a little is not shown as nothing, nor nearly all as all.
 function chance(probability) {
   if (probability < 0.001) return "<0.1%";
@@ -47,7 +52,7 @@ function millionCost(perToken) {
 }
 
 function seconds(value) {
-  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(3);
+  return value === 0 ? "0" : value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(3);
 }
 
 function quantity(number, unit) {

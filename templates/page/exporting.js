@@ -57,7 +57,7 @@ function layoutsCsv() {
 
 // All pictures of the page as one, with titles, labels and legends, in the colours that they have here.
 function picture() {
-  const [width, left, right, line] = [960, 90, 70, 22];
+  const [width, left, right, line] = [960, 90, 150, 22]; // on the right names of lines
   const { color: ink, backgroundColor: ground } = getComputedStyle(document.body);
   const whole = element("svg", { xmlns: "http://www.w3.org/2000/svg", width, "font-family": "sans-serif", "font-size": 13, fill: ink });
   let y = 12;
@@ -66,14 +66,15 @@ function picture() {
     const copy = drawn.cloneNode(true);
     const originals = drawn.querySelectorAll("*");
     copy.querySelectorAll("*").forEach((node, number) => {
-      const { fill, stroke, strokeWidth, strokeDasharray, paintOrder } = getComputedStyle(originals[number]);
-      for (const [name, value] of Object.entries({ fill, stroke, "stroke-width": strokeWidth, "stroke-dasharray": strokeDasharray, "paint-order": paintOrder }))
+      const { fill, stroke, strokeWidth, strokeDasharray } = getComputedStyle(originals[number]);
+      for (const [name, value] of Object.entries({ fill, stroke, "stroke-width": strokeWidth, "stroke-dasharray": strokeDasharray }))
         node.setAttribute(name, value);
       node.removeAttribute("class");
     });
     const height = Number(drawn.getAttribute("height"));
     for (const [name, value] of Object.entries({ x, y: at, width: wide, height })) copy.setAttribute(name, value);
     copy.removeAttribute("class");
+    copy.setAttribute("overflow", "visible");
     whole.append(copy);
     return height;
   };
@@ -100,13 +101,13 @@ function picture() {
       const [name, number] = [...drawn.parentElement.children].filter((node) => node.matches("span")).map((node) => node.firstChild.data);
       const height = place(drawn, y, left, width - left - right);
       if (name) write(name, 12, y + 16);
-      if (number) write(number, width - 12, y + 16, { "text-anchor": "end" });
+      if (number) write(number, width - right + 58, y + 16, { "text-anchor": "end" });
       if (height === HEIGHT) document.querySelectorAll(".ticks li").forEach((tick, part) =>
         write(tick.textContent, left - 8, y + (HEIGHT * part) / 4 + 4, { "text-anchor": "end" }));
       y += height + (height === HEIGHT ? 0 : 6);
     }
     y += 6;
-    if (keys) legend(document.querySelectorAll(keys));
+    if (keys) legend([...document.querySelectorAll(keys)].filter((key) => key.checkVisibility()));
   }
   whole.prepend(element("rect", { width, height: y, fill: ground }));
   whole.setAttribute("height", y);

@@ -27,10 +27,10 @@ function memoryTile(values, accounts) {
   const likely = chance(chanceOf(shardmath[evaluatorName(state)], peak, values.gpu_memory));
   const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === peak.verdict);
   return tile("tile-memory", "Peak memory", termButton("stage.total", gib(peak.total)), "GiB",
-    element("p", { class: "line" }, badge(peak.verdict), ` ${percent(share)} of ${gib(values.gpu_memory).replace(/\.00$/, "")} GiB`),
+    element("p", { class: "line" }, badge(peak.verdict), ` ${shareOf(share, `${gib(values.gpu_memory).replace(/\.00$/, "")}\u00a0GiB`)}`),
     gauge(share, VERDICT_CLASS[place], peak.limit / values.gpu_memory),
     note(`Up to ${gib(peak.limit)} GiB fits. The peak is on rank ${peak.rank}${when}.`),
-    note(`The process runs out of memory with a probability of ${likely}. By the 80 % rule: ${peak.rule}.`));
+    note(`The process runs out of memory with a probability of ${likely}. By the `, element("span", { class: "whole" }, "80 % rule"), `: ${peak.rule}.`));
 }
 
 function whenOf(meaning) {
@@ -66,8 +66,10 @@ function timeTiles(time) {
   ];
 }
 
-// A layout that breaks a rule: the rule, and below it the nearest legal value once it is known.
+// A layout that breaks a rule: the rule, its field marked, and below it the nearest legal value once it is known.
 function showBroken(broken, refusal) {
+  if (refusal) document.querySelector(["name", "check", "setting"].map((kind) => `#controls [data-${kind}="${refusal.field}"]`).join())
+    ?.setAttribute("aria-invalid", "true");
   byId("headline").replaceChildren(element("div", { class: "tile wide" },
     element("p", { class: "line" }, element("span", { class: "badge out" }, "not a layout")),
     element("p", { id: "broken" }, `${broken}.`), element("p", { id: "nearest" }, refusal ? "Nearest legal: …" : ""),
@@ -79,6 +81,7 @@ function showBroken(broken, refusal) {
 
 function showHeadline(values, accounts, time, broken, refusal) {
   clearTimeout(seeking);
+  document.querySelectorAll("[aria-invalid]").forEach((field) => field.removeAttribute("aria-invalid"));
   if (broken) return showBroken(broken, refusal);
   const peak = largest(accounts);
   const tiles = [memoryTile(values, accounts), ...timeTiles(time)];
@@ -97,6 +100,7 @@ function showTime(time) {
   byId("time").hidden = !time || Boolean(time.unknown);
   if (!time || time.unknown) return;
   const parts = Object.entries(time.spent).filter(([, value]) => value >= 5e-4 * time.seconds);
+  const inColumn = (value) => value.toFixed(Math.max(0, 3 - Math.floor(Math.log10(time.seconds)))); // their points below each other
   let start = 0;
   const bar = element("svg", { class: "spent", "aria-hidden": "true", height: 28 });
   for (const [part, value] of parts) {
@@ -106,12 +110,12 @@ function showTime(time) {
     start += width;
   }
   const lines = parts.map(([part, value]) => element("tr", {},
-    element("th", { scope: "row" }, element("span", { class: `swatch part-${part}` }), part),
-    element("td", {}, termButton(`spent.${part}`, seconds(value))), element("td", {}, percent(value / time.seconds)),
+    element("th", { scope: "row", "data-words": DATA.spent[part] }, element("span", { class: `swatch part-${part}` }), part),
+    element("td", {}, termButton(`spent.${part}`, inColumn(value))), element("td", {}, percent(value / time.seconds)),
     element("td", { class: "words" }, DATA.spent[part])));
   byId("spent").replaceChildren(bar, element("div", { class: "scroll" }, element("table", { "aria-labelledby": "time-title" },
     element("caption", {}, `Rank ${time.rank}, the slowest`),
     element("thead", {}, row("th", "part", "seconds", "share", "what for")), element("tbody", {}, ...lines,
       element("tr", { class: "sum" }, element("th", { scope: "row" }, "step"),
-        element("td", {}, termButton("step.time", seconds(time.seconds))), element("td", {}, "100%"), element("td"))))));
+        element("td", {}, termButton("step.time", inColumn(time.seconds))), element("td", {}, "100%"), element("td"))))));
 }

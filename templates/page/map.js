@@ -29,7 +29,7 @@ function showMap() {
   const evaluator = shardmath[evaluatorName(state)];
   const heads = across.map((x) => element("th", { scope: "col" }, String(x)));
   byId("map").replaceChildren(
-    element("thead", {}, element("tr", {}, element("td"), ...heads)),
+    element("thead", {}, element("tr", {}, element("td", { class: "corner" }, `${shortName(state.down)} ↓\n${shortName(state.across)} →`), ...heads)),
     element("tbody", {}, ...down.map((y) => element(
       "tr", {}, element("th", { scope: "row" }, String(y)), ...across.map((x) => mapCell(x, y)),
     ))),

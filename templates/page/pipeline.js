@@ -51,9 +51,10 @@ function showPipeline(values, accounts, time) {
   const ranks = placed(schedule, p, m, V, group, lastsOf(time, V));
   const scale = Math.max(...ranks.flat().map(({ end }) => end));
   const most = Math.max(...ranks.flatMap(inFlight));
+  const isSplit = ranks.flat().some(({ kind }) => kind === "W");
   const shown = ranks.length <= 16 ? [...ranks.keys()] : Array.from({ length: 16 }, (_, place) => (place < 8 ? place : p - 16 + place));
   byId("pipeline-hint").textContent = `Schedule ${schedule}${V > 1 ? ` with ${V} chunks on each rank` : ""}: ${m < all ? `the first ${m} of ` : ""}`
-    + `${count(all)} micro-batches. Full colours are forward, faded ones backward; the grey bars below are ${V > 1 ? "chunks" : "micro-batches"} in flight, `
+    + `${count(all)} micro-batches. Full colours are forward, faded ones backward${isSplit ? ", with the faintest for gradients of weights" : ""}; the grey bars below are ${V > 1 ? "chunks" : "micro-batches"} in flight, `
     + "with the most at the right.";
   byId("lanes").classList.toggle("fine", ranks[0].length > 48); // lines between passes would hide them
   byId("lanes").replaceChildren(...rowsOfRanks(shown, (rank) => pipelineRow(rank, ranks[rank], scale, most)));

@@ -94,7 +94,7 @@ function showSearch({ share = 1, left, done = false, legal = 0, verdicts = [0, 0
   for (const id of ["progress", "left", "stop"]) byId(id).hidden = Boolean(done || stopped);
   byId("again").hidden = !stopped || Boolean(timeUnknown(state, valuesOf(state)));
   byId("best-count").classList.toggle("stopped", Boolean(stopped));
-  const beyond = done && refused ? ` ${count(refused)} have numbers beyond 2^53 and are left out.` : "";
+  const beyond = done && refused ? ` ${count(refused)} have sizes too great for exact numbers here, and are left out.` : "";
   const counted = !slow ? `, ${count(verdicts[0])} fit` : done ? `, ${count(slow)} of them slower than all of these` : "";
   byId("best-count").textContent = stopped || (done && !legal ? "No layout of this job is legal. shardmath recommend says why."
     : `${done ? "" : "Searching: "}${count(legal)} legal layouts${counted}.${beyond}`);
@@ -169,7 +169,9 @@ function showRanking() {
   byId("by-rule-80").textContent = isSearching() || !other ? "" : `By the published 80 % rule: ${inWords(other)}: `
     + `${seconds(other.seconds)} s a step, ${percent(1 - other.seconds / ranked.choices[0].seconds)} less, `
     + `${gib(other.peak)} GiB at the peak, runs out with a probability of ${chance(other.probability)}.`;
-  byId("excluded").textContent = isSearching() || !excluded ? "" : ranked.choices.length
+  // Of a layout that stands above already nothing more is to be said.
+  const isSaid = excluded && [...ranked.choices, ...(other ? [other] : [])].some((item) => inWords(item) === inWords(excluded));
+  byId("excluded").textContent = isSearching() || !excluded || (isSaid && !ranked.nearest.length) ? "" : !ranked.nearest.length
     ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
       + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
     : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB. `

@@ -6,9 +6,11 @@ function limitsOf(memory, limit) {
   return [["the most that fits", limit, "fitting"], [`${100 * rule} % of the GPU`, rule * memory, "soft"], ["all of the GPU", memory, ""]];
 }
 
-function lineKeys() {
-  return limitsOf(0, 0).map(([title, , kind]) => element("li", {}, element("svg", { class: "line-key", width: 16, height: 16, "aria-hidden": "true" },
-    element("line", { class: `limit ${kind}`, x1: 8, x2: 8, y1: 0, y2: 16 })), title));
+// Keys of the lines that a scale of so many bytes has; where it is not known, of all, without their sizes.
+function lineKeys(memory = 0, limit = 0, scale = 0) {
+  return limitsOf(memory, limit).filter(([, size]) => size <= scale).map(([title, size, kind]) => element("li", {},
+    element("svg", { class: "line-key", width: 16, height: 16, "aria-hidden": "true" },
+      element("line", { class: `limit ${kind}`, x1: 8, x2: 8, y1: 0, y2: 16 })), size ? `${title} ${gib(size)}` : title));
 }
 
 // One bar for a rank: roles from left to right; what fits, 80 % and all of the GPU's memory as lines.

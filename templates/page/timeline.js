@@ -40,17 +40,19 @@ function passName({ kind, chunk, microbatch }) {
 // A line is shown where a step takes at least this share of it; the scale ends above the highest one.
 const SHOWN = 0.4;
 const highest = (points, memory, limit) => [memory, limit].find((size) => mostOf(points) >= SHOWN * size) ?? mostOf(points);
-const LABEL = 14; // height of the name of a line
+const LABEL = 15; // height of the name of a line
 
-// Lines over the areas with their names and sizes; of two that are close the lower one has its name below.
+// Lines over the areas, the highest last, with their names and sizes at their right ends; of two that are close the upper
+// name is moved up.
 function namedLines(scale, memory, limit) {
-  const lines = limitsOf(memory, limit).map(([title, size, kind]) => ({ title, size, kind, y: HEIGHT * (1 - size / scale) }))
-    .filter(({ size }) => size <= scale).sort((one, other) => one.size - other.size);
-  return lines.flatMap(({ title, size, kind, y }, place) => {
-    const isBelow = lines[place + 1] && y - lines[place + 1].y < 2.3 * LABEL;
+  const lines = limitsOf(memory, limit).filter(([, size]) => size <= scale).sort(([, one], [, other]) => one - other);
+  let free = HEIGHT; // above the name before
+  return lines.flatMap(([title, size, kind]) => {
+    const y = HEIGHT * (1 - size / scale);
+    const middle = Math.min(y, free);
+    free = middle - LABEL;
     return [element("line", { class: `limit ${kind}`, x1: 0, x2: "100%", y1: y, y2: y }),
-      element("text", { class: "line-name", x: "99.5%", y: isBelow ? y + LABEL : y - 5, "text-anchor": "end", "font-size": 12 },
-        `${title} ${gib(size)}`)];
+      element("text", { class: "line-name", x: "100%", dx: 6, y: middle, "dominant-baseline": "central", "font-size": 12 }, `${title} ${gib(size)}`)];
   });
 }
 
@@ -67,12 +69,13 @@ function timelineFigure(points, memory, limit) {
   passes, ...namedLines(scale, memory, limit));
   const strip = element("svg", { viewBox: `0 0 ${points.length} 10`, preserveAspectRatio: "none", height: 12, "aria-hidden": "true" },
     ...points.map(({ kind, microbatch }, place) => element("rect",
-      { class: kind === "optimizer" ? "role-optimizer" : `mb-${microbatch % 8} pass-${kind}`, x: place, width: 1, height: 10 })));
+      { class: kind === "optimizer" ? "flying" : `mb-${microbatch % 8} pass-${kind}`, x: place, width: 1, height: 10 })));
   const keys = series.map(([name, kind]) => element("li", {}, element("span", { class: `swatch ${kind}` }), `${name} `,
     element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
+  const lines = lineKeys(memory, limit, scale).map((key) => (key.classList.add("narrow"), key));
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Number(((share * scale) / GIB).toPrecision(3))}`)).reverse();
   return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
-    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys)];
+    element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys, ...lines)];
 }
 
 // Peaks of the chosen rank at every moment of a step, in its order.
@@ -106,7 +109,7 @@ function showTimeline(values, account) {
       ? `The first ${walked} of ${microbatches} micro-batches; the others repeat.` : `All ${microbatches} micro-batches.`)
       + (highest(points, values.gpu_memory, account.limit) !== values.gpu_memory ? ` Up to ${gib(account.limit)} GiB fits, of ${gib(values.gpu_memory)} GiB of the GPU, which is above the drawing.` : "");
   }
-  byId("timeline-rank").textContent = why ? "" : `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment; `
-    + "the strip below is its micro-batch.";
+  byId("timeline-rank").textContent = why ? "" : `Rank ${account.rank}, GiB. Each column is one pass at its fullest moment, its layers from below in the order of the key. `
+    + "The strip has the colour of its micro-batch, faded if the pass is backward, and grey for the optimizer step.";
   byId("moments").replaceChildren(...momentBars(values, account));
 }

@@ -128,7 +128,7 @@ def test_lines_over_the_timeline_are_named_and_stand_at_their_sizes(opened: Open
         tab.locator("#timeline").scroll_into_view_if_needed()
         limit, memory, rule, lines, names = tab.evaluate("""() => {
           const values = valuesOf(state);
-          const boxes = (kind) => [...document.querySelectorAll(`#timeline ${kind}`)]
+          const boxes = (kind) => [...document.querySelectorAll(`#timeline .passes ${kind}`)]
             .map((node) => node.getBoundingClientRect());
           const area = document.querySelector("#timeline .passes").getBoundingClientRect();
           const top = Number(document.querySelector(".ticks li").textContent) * GIB;
@@ -144,6 +144,13 @@ def test_lines_over_the_timeline_are_named_and_stand_at_their_sizes(opened: Open
         assert lines == pytest.approx([size for _, size in expected], rel=0.02), link
         for (_, top, _), (_, _, bottom) in pairwise(names):
             assert bottom <= top + 3, (link, names)
+        assert tab.evaluate("document.querySelector('#timeline .plot').scrollWidth <= timeline.clientWidth"), link
+        assert not tab.is_visible("#timeline .narrow")
+        tab.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+        tab.locator("#timeline .keys").scroll_into_view_if_needed()
+        assert tab.is_visible("#timeline .narrow")
+        assert not tab.is_visible("#timeline .line-name")
+        assert sorted(tab.locator("#timeline .narrow").all_text_contents()) == sorted(text for text, _, _ in names)
 
 
 def test_a_wide_screen_is_used(opened: Opener) -> None:

@@ -64,7 +64,22 @@ def test_print_and_notebooks_show_what_the_command_prints(
     assert html.startswith("<pre style=")
     text = unescape(re.sub(r"<[^>]*>", "", html))
     assert [line.rstrip() for line in text.splitlines()] == printed
-    assert "color: #008000" in html
+    colours = {*re.findall(r"color: (#[0-9a-f]{6})", html)}
+    assert len(colours) == 3  # one for each verdict
+    for ground in ("#ffffff", "#111111"):  # of notebooks in light and dark
+        assert all(_contrast(colour, ground) > 4 for colour in colours), ground
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+    lights = sorted(_luminance(colour) for colour in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place:place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_nothing_is_shown_beside_the_report(

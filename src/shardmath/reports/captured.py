@@ -9,6 +9,7 @@ from io import StringIO
 from typing import Any
 
 from rich.console import Console
+from rich.terminal_theme import TerminalTheme
 
 from shardmath.reports.folding import Terminal
 
@@ -16,6 +17,11 @@ from shardmath.reports.folding import Terminal
 WIDTH = 130
 #: The console that takes the place of the terminal while a report is captured.
 _CONSOLE: ContextVar[Console | None] = ContextVar("_CONSOLE", default=None)
+#: Black, red, green, yellow, blue, magenta, cyan and white that can be read on white and on black: a notebook may be
+#: light or dark.
+_COLOURS = TerminalTheme((255, 255, 255), (0, 0, 0), [
+    (0, 0, 0), (215, 58, 73), (26, 138, 69), (160, 112, 0),
+    (60, 120, 216), (176, 82, 192), (20, 132, 150), (120, 120, 120)])
 #: A report in a page: letters of one width, in the colours of the page.
 _PAGE = '<pre style="line-height:1.2;overflow-x:auto;font-family:Menlo,Consolas,monospace">{code}</pre>'
 
@@ -36,7 +42,7 @@ def html(show: Callable[[Any], None], answer: Any) -> str:
     """Return the report of an answer as HTML that needs no style sheet."""
     with _captured() as console:
         show(answer)
-    return console.export_html(inline_styles=True, code_format=_PAGE)
+    return console.export_html(theme=_COLOURS, inline_styles=True, code_format=_PAGE)
 
 
 @contextmanager
