@@ -8,14 +8,15 @@ report a bad input before it loads anything else.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Self
 
 from shardmath.divisors import divisors
 
-__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "nearest_divisors", "nearest_names", "shortened"]
+__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "listed_by", "nearest_divisors", "nearest_listed",
+           "nearest_names", "shortened"]
 
 _SHOWN = 60
 """Characters of a value that a message shows."""
@@ -25,6 +26,9 @@ _LINE = 1500
 
 _LISTED = 600
 """Characters of names that are listed where none is close."""
+
+_FEW = 200
+"""Characters of names that are listed although a command lists them."""
 
 _FIELD = 200
 """Characters of a field that a message shows: keys of a file may be as long as the file."""
@@ -162,6 +166,17 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     if len(", ".join(names)) > _LISTED:
         return " or ".join(difflib.get_close_matches(name[:COMPARED].lower(), names, n=3, cutoff=0.0))
     return ", ".join(names)
+
+
+def nearest_listed(name: str, known: Collection[str], command: str) -> str:
+    """Join the known names that are spelled like ``name`` by "or"; where none is, list few or name the command."""
+    return close_names(name, known) or listed_by(command, known)
+
+
+def listed_by(command: str, known: Collection[str]) -> str:
+    """List the known names where they are few, else name the command that lists them."""
+    every = ", ".join(sorted(known))
+    return every if len(every) <= _FEW else f"those of `{command}`, which lists all {len(known)}"
 
 
 def close_names(name: str, known: Iterable[str]) -> str:

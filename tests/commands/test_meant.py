@@ -161,7 +161,7 @@ def test_names_are_found_by_their_words() -> None:
     assert nearest_by_words("llama-8b", models) == "llama-3-8b or llama-3.1-8b"
     assert nearest_by_words("mixtral-8x7b-instruct", models) == "mixtral-8x7b-v0.1"
     assert nearest_by_words("gpt-4", models) == "gpt-oss-20b"
-    assert nearest_by_words("lama-3.1-8b", models).startswith("llama-3.1-8b")
+    assert nearest_by_words("lama-3.1-8b", models) == ""
     assert nearest_names("batch", ("micro_batch_size", "num_layers", "seq_length")) == "micro_batch_size"
     assert nearest_implementation("Megatron-LM", IMPLEMENTATIONS) == "megatron"
     assert nearest_implementation("huggingfase", IMPLEMENTATIONS) == "huggingface"
@@ -199,6 +199,25 @@ def test_a_term_that_nobody_can_guess_is_looked_up_in_the_list() -> None:
         shardmath.formula("zzz")
     with pytest.raises(InputError, match=r"nearest legal: fujii2024\.total "):
         shardmath.formula("fujii")
+
+
+def test_words_that_no_term_has_are_refused_before_anything_is_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardmath.commands.formula.run.home_of", lambda *_: pytest.fail("derives terms"))
+    for words, nearest in (("hello world", LISTED), ("memory of optimizer", "step.optimizer ")):
+        with pytest.raises(InputError, match=f"nearest legal: {re.escape(nearest)}"):
+            shardmath.formula(words)
+
+
+@pytest.mark.parametrize(("words", "command"), [
+    ("--gpu zzz", "shardmath gpus"), ("--gpu h100-80gb --kernel zzz=1", "shardmath kernels"),
+])
+def test_long_lists_are_named_by_the_command_that_prints_them(
+    words: str, command: str, capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code(["explain", "llama-3.1-8b", *words.split()]) == 2
+    assert f"nearest legal: those of `{command}`, which lists all " in capsys.readouterr().err
+    with pytest.raises(InputError, match="those of `shardmath models`, which lists all "):
+        shardmath.load_model("zzz")
 
 
 def test_every_option_of_others_is_one_of_ours() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shardmath.cli.titled import Exampled
-from shardmath.errors import InputError, close_names
+from shardmath.errors import InputError, nearest_listed
 from shardmath.input.naming import begun_with
 from shardmath.reports.answers import answer
 
@@ -111,7 +111,7 @@ def _with(words: tuple[str, ...], kind: str, entries: Iterable[Entry]) -> list[E
     if not matching:
         listed = click.get_current_context().command_path
         raise InputError("word", " ".join(words), f"must be in the texts of a {kind} of the catalogue",
-                         close_names(words[0], every) or f"those of `{listed}`, which lists all {len(every)}")
+                         nearest_listed(words[0], every, listed))
     return matching
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardmath.cli.titled import Exampled
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError, nearest_listed
 from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def kernels(words: tuple[str, ...], json: bool) -> None:
         axis for axis in known if all(word.lower() in _text(axis) for word in words)]
     if not matching:
         raise InputError("word", " ".join(words), "must be in the texts of an axis of kernels",
-                         nearest_names(words[0], [axis.name for axis in known]))
+                         nearest_listed(words[0], [axis.name for axis in known], "shardmath kernels"))
     click.echo(answer("kernels", {"kernels": [axis.to_dict() for axis in matching]}) if json else _listed(matching))
 
 

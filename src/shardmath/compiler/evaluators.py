@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardmath.errors import InputError, close_names, nearest_names
+from shardmath.errors import InputError, close_names, nearest_listed, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
 from shardmath.input.meant import option_of
@@ -268,7 +268,7 @@ def with_needs(kernels: Mapping[str, str]) -> dict[str, str]:
 def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
     for axis, option in kernels.items():
         if axis not in CHOICES:
-            raise InputError("kernel", axis, "must be a known choice", nearest_names(axis, CHOICES))
+            raise InputError("kernel", axis, "must be a known choice", nearest_listed(axis, CHOICES, "shardmath kernels"))
         options = CHOICES[axis][1]
         if option not in options:
             raise InputError(f"kernel {axis}", option, f"must be one of {', '.join(options)}",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from shardmath.errors import COMPARED, InputError, nearest_names
+from shardmath.errors import COMPARED, InputError, listed_by, nearest_names
 
 Entry = TypeVar("Entry")
 #: A number of GPUs before the name of one.
@@ -42,7 +42,7 @@ def by_name(
     """Return the entry called ``name``, or the only one whose name begins with its words.
 
     Case, separators and the words in ``ignored`` do not matter. Raises InputError, which blames ``field``, calls the
-    entry ``what`` and lists the candidates.
+    entry ``noun`` and lists the candidates, or names the command that does.
     """
     words = _words(str(name), ignored)
     candidates = [key for key in known if words and _words(key, ignored)[: len(words)] == words] or begun_with(
@@ -54,7 +54,8 @@ def by_name(
     if "," in name:
         raise InputError(field, name, f"must be one {noun} of the catalogue", name.partition(",")[0].strip())
     raise InputError(field, name, f"must be a {noun} of the catalogue",
-                     _nearest(_words(_COUNTED.sub("", str(name)), ignored), known, ignored))
+                     _nearest(_words(_COUNTED.sub("", str(name)), ignored), known, ignored) or listed_by(
+                         f"shardmath {field}s", known))
 
 
 def begun_with(name: str, known: Iterable[str], ignored: Collection[str] = ()) -> list[str]:
@@ -76,12 +77,12 @@ def _begins(text: str, parts: Sequence[str]) -> bool:
 
 
 def nearest_by_words(name: str, known: Iterable[str]) -> str:
-    """Join by "or" the names with the first letters of ``name`` and most of its other parts; else the nearest names."""
+    """Join by "or" the names with the first letters of ``name`` and most of its other parts."""
     first, *others = _PART.findall(name[:COMPARED].lower()) or [""]
     alike = {key: len({*others} & {*rest}) for key in known
              for begun, *rest in (_PART.findall(key),) if begun == first}
     most = max(alike.values(), default=0)
-    return " or ".join(key for key, count in alike.items() if count == most) or nearest_names(name, known)
+    return " or ".join(key for key, count in alike.items() if count == most)
 
 
 def close_terms(asked: str, names: Iterable[str]) -> str:
@@ -123,7 +124,7 @@ def nearest_implementation(name: str, known: Iterable[str]) -> str:
 
 
 def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -> str:
-    """Join by "or" the names that begin with the same words, or with words most like these; all if none does."""
+    """Join by "or" the names that begin with the same words, or with words most like these."""
     for number in range(len(words) - 1, 0, -1):
         if same := [key for key in known if _words(key, ignored)[:number] == words[:number]]:
             asked = {*_PART.findall("-".join(words))}
@@ -136,7 +137,7 @@ def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -
     for key in known:
         beginnings.setdefault("-".join(_words(key, ignored)[: len(words)]), []).append(key)
     close = difflib.get_close_matches("-".join(words)[:COMPARED], beginnings) if words else []
-    return " or ".join(key for beginning in close for key in beginnings[beginning]) or ", ".join(sorted(known))
+    return " or ".join(key for beginning in close for key in beginnings[beginning])
 
 
 def _words(name: str, ignored: Collection[str]) -> list[str]:

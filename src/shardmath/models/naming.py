@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shardmath.errors import InputError
+from shardmath.errors import InputError, nearest_listed
 from shardmath.input.naming import begun_with, nearest_by_words
 from shardmath.models.further_trained import untrained
 
@@ -23,7 +23,8 @@ def model_called(name: str, known: Collection[str]) -> str:
     if begun:
         raise InputError("model", name, "must say which model is meant", " or ".join(begun))
     rule = "must be a model of the catalogue or the path of a config.json"
-    raise InputError("model", name, rule, lambda: nearest_by_words(plain, known))
+    raise InputError("model", name, rule, lambda: nearest_by_words(plain, known) or nearest_listed(
+        plain, known, "shardmath models"))
 
 
 def plain_name(name: str) -> str:

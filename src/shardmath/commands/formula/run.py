@@ -14,7 +14,7 @@ from shardmath.commands.formula.computing import Symbolic
 from shardmath.commands.formula.legend import Letter, Publication, letters_of, publication_of
 from shardmath.commands.formula.lines import CodeLine, lines_of
 from shardmath.commands.formula.published import CountedTerms, SourceNumber, source_numbers
-from shardmath.commands.formula.stored import stored, stored_names
+from shardmath.commands.formula.stored import stored, stored_terms
 from shardmath.compiler.evaluators import changed_choices, counted, refuse_untimed
 from shardmath.configuration.choosing import options_of
 from shardmath.configuration.fields import FIRST
@@ -196,15 +196,17 @@ def _stored(name: str, implementation: str) -> tuple[str, dict[str, Any] | None]
 
 
 def _refuse_misspelt(name: str, implementation: str) -> None:
-    """Raise InputError for a name that is spelled much like one of the package's terms, without deriving any."""
-    names = stored_names()
-    owner = next((item for item in (name.partition(".")[0], implementation) if item in names), None)
-    if owner is None or any(name in known for known in names.values()):
+    """Raise InputError for several words or a misspelt name of the package's terms, without deriving any."""
+    terms = stored_terms()
+    owner = next((item for item in (name.partition(".")[0], implementation) if item in terms), None)
+    if owner is None or any(name in known for known in terms.values()):
         return
-    if close := close_terms(name, names[owner]):
+    if close := close_terms(name, terms[owner]):
         has_experts = owner in IMPLEMENTATIONS and "experts" in options_of(owner, "layers")
         others = " (--kernel layers=experts has others)" if has_experts else ""
         raise InputError("term", name, f"must be a term of {owner}{others}", close)
+    if len(name.split()) != 1:
+        raise InputError("term", name, f"must be a term of {owner}", _nearest(name, terms[owner]))
 
 
 def _derived(
@@ -223,7 +225,8 @@ def _derived(
     terms, fixed = home.terms, home.fixed
     if name not in terms:
         of_experts = _is_of_experts(name, implementation, kernels)
-        nearest = f"{name} with --kernel layers=experts" if of_experts else _nearest(name, home)
+        nearest = f"{name} with --kernel layers=experts" if of_experts else _nearest(
+            name, {term.name: (term.unit, term.meaning) for term in terms.terms.values()})
         raise InputError("term", name, f"must be a term of {home.name}", nearest)
     steps = _steps(name, implementation, kernels, assumptions, expand)
 
@@ -239,13 +242,11 @@ def _derived(
     return home.name, {**record, "uses": uses, **({} if item is None else of_source(item, name))}
 
 
-def _nearest(name: str, home: Home) -> str:
-    """Return the terms of a set, or of the published ones, that a name or a few words may mean."""
-    from shardmath.symbolic.published import all_published
-
-    own = {term.name: (term.unit, term.meaning) for term in home.terms.terms.values()}
-    others = {term.name: (term.unit, term.meaning) for item in all_published() for term in item.own}
-    return nearest_terms(name, own) or nearest_terms(name, others) or LISTED
+def _nearest(name: str, own: Mapping[str, tuple[str, str]]) -> str:
+    """Return the terms that a name or a few words may mean: of ``own`` units and meanings, else of a publication."""
+    published = {term: texts for owner, terms in stored_terms().items() if owner not in IMPLEMENTATIONS
+                 for term, texts in terms.items()}
+    return nearest_terms(name, own) or nearest_terms(name, published) or LISTED
 
 
 class LaterForms(Forms):

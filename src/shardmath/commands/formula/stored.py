@@ -9,15 +9,15 @@ from typing import Any
 from shardmath import generated
 
 
-def stored_names() -> dict[str, dict[str, None]]:
-    """Return the names of all terms by implementation or publication, each with its own kernels."""
-    names: dict[str, dict[str, None]] = {}
+def stored_terms() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return unit and meaning of all terms by implementation or publication and by name, each with its own kernels."""
+    terms: dict[str, dict[str, tuple[str, str]]] = {}
     for line in _text().splitlines():
         if line.startswith("[\""):
-            name, owners, _ = json.loads(line.removesuffix(","))
+            name, owners, record = json.loads(line.removesuffix(","))
             for owner in owners:
-                names.setdefault(owner, {})[name] = None
-    return names
+                terms.setdefault(owner, {})[name] = record["unit"], record["meaning"]
+    return terms
 
 
 def _text() -> str:

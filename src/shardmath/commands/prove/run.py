@@ -18,7 +18,7 @@ from shardmath.commands.prove.sides import Sides
 from shardmath.compiler.proofs.case import Case
 from shardmath.compiler.proofs.goals import Effort, proved
 from shardmath.configuration.fields import FIRST
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError, nearest_listed
 from shardmath.input.arguments import typed
 
 #: Legal points, besides those of real models and at the edges, at which every claim is computed.
@@ -60,7 +60,7 @@ def prove(
 def prove_listed(name: str) -> Proof:
     """Prove a claim of the catalogue by name. Raises InputError for an unknown one."""
     if name not in claims():
-        raise InputError("claim", name, "must be a claim of the catalogue", nearest_names(name, claims()))
+        raise InputError("claim", name, "must be a claim of the catalogue", nearest_listed(name, claims(), "shardmath prove --list"))
     item = claims()[name]
     proof = prove(item.claim, item.region, item.implementation, item.kernels)
     return replace(proof, name=item.name, belief=item.belief)
