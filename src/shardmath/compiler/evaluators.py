@@ -268,7 +268,8 @@ def with_needs(kernels: Mapping[str, str]) -> dict[str, str]:
 def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
     for axis, option in kernels.items():
         if axis not in CHOICES:
-            raise InputError("kernel", axis, "must be a known choice", nearest_listed(axis, CHOICES, "shardmath kernels"))
+            raise InputError("kernel", axis, "must be a known choice",
+                             nearest_listed(axis, CHOICES, "shardmath kernels"))
         options = CHOICES[axis][1]
         if option not in options:
             raise InputError(f"kernel {axis}", option, f"must be one of {', '.join(options)}",

@@ -18,9 +18,11 @@ from shardmath.commands.evaluate.grouped import (
     IMPLEMENTATION,
     SCHEDULE,
     Alike,
+    Grouped,
     Kind,
     Names,
     RowNumbers,
+    Work,
     kinds_of,
 )
 from shardmath.commands.evaluate.sources import Source, alike, source
@@ -172,20 +174,41 @@ class Columns:
     usual: Mapping[str, int]
     rows: Mapping[Names, Alike]
 
+    def by_kind(self, implementation: str | None, kernels: Mapping[str, str] | None) -> dict[Kind, Columns]:
+        """Return the columns of the rows of each kind. See ``kinds_of``."""
+        names: dict[Kind, list[Names]] = {}
+        for own, kind in kinds_of(self.rows, self._grouping, implementation, kernels).items():
+            names.setdefault(kind, []).append(own)
+        return {kind: self._only(own) for kind, own in names.items()}
+
+    def grouped(self, of_kinds: Mapping[Kind, Columns], works: Mapping[Kind, Work]) -> Grouped:
+        """Return the function on all rows of the table that sends those of each kind to its work."""
+        return Grouped(self._grouping, {names: kind for kind, own in of_kinds.items() for names in own.rows}, works)
+
     @property
-    def grouping(self) -> tuple[str, ...]:
+    def _grouping(self) -> tuple[str, ...]:
         """The columns of names that group rows."""
         return tuple(name for name in GROUPING if name in self.passed)
 
-    def by_names(self, implementation: str | None, kernels: Mapping[str, str] | None) -> dict[Names, Kind]:
-        """Return the kinds of rows by their names in the columns that group them. See ``kinds_of``."""
-        return kinds_of(self.rows, self.grouping, implementation, kernels)
+    def numbers_of(
+        self, batch: pa.RecordBatch, rows: RowNumbers, only: Mapping[str, int],
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the numbers of some rows that follow from the parameters; ``rows`` are their places in the table.
 
-    def only(self, names: Iterable[Names]) -> Columns:
+        ``only`` has the one legal value of parameters that change nothing. Raises InputError with the row of the first
+        value that is not legal.
+        """
+        columns: dict[str, NDArray[np.float64]] = {}
+        for name in self.parameters:
+            values = batch.column(name)
+            columns |= modes(values, rows) if name == RECOMPUTE else {name: numbers(name, values, rows, only.get(name))}
+        return columns
+
+    def _only(self, names: Iterable[Names]) -> Columns:
         """Return the columns of rows with some names: what is usual in all of them is no parameter."""
-        usual = [self.rows[each].usual for each in names if each in self.rows]
-        single = frozenset.intersection(*usual) if usual else frozenset()
-        return replace(self, parameters=tuple(name for name in self.parameters if name not in single))
+        rows = {own: self.rows[own] for own in names if own in self.rows}
+        single = _usual_in(rows.values())
+        return replace(self, parameters=tuple(name for name in self.parameters if name not in single), rows=rows)
 
     @property
     def numeric(self) -> tuple[str, ...]:
@@ -215,9 +238,14 @@ def columns_of(table: Any, reserved: Collection[str] = ()) -> Columns:
     if IMPLEMENTATION in others and not rows:
         rule = "must be in a table that has rows and can be read twice, not a stream"
         raise InputError("column", IMPLEMENTATION, rule)
-    single = frozenset.intersection(*(kind.usual for kind in rows.values())) if rows else frozenset()
+    single = _usual_in(rows.values())
     passed = tuple(name for name in stream.schema.names if name in others or name in single)
     return Columns(stream, parameters, passed, results, usual, rows)
+
+
+def _usual_in(rows: Collection[Alike]) -> frozenset[str]:
+    """Return the columns that have their usual values in all rows; none where rows are not known."""
+    return frozenset.intersection(*(each.usual for each in rows)) if rows else frozenset()
 
 
 def _results(table: pa.Schema) -> tuple[str, ...]:

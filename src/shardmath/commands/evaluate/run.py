@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 from shardmath.commands.evaluate.columns import (
     LEFT_OUT,
     PASSED_THROUGH,
-    RECOMPUTE,
     Columns,
     columns_of,
-    modes,
-    numbers,
     parameters_among,
     refuse_other_schedule,
 )
-from shardmath.commands.evaluate.grouped import SCHEDULE, Grouped, RowNumbers
+from shardmath.commands.evaluate.grouped import SCHEDULE, RowNumbers
 from shardmath.commands.evaluate.inputs import Inputs, programs
 from shardmath.commands.evaluate.sources import Progress
 from shardmath.compiler.columns import branch_column
@@ -96,13 +93,12 @@ def evaluate(
     columns = columns_of(table)
     stream = columns.stream
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
-    kinds, of_all_rows = columns.by_names(implementation, kernels), {**values, RISK: risk}
-    own = {kind: columns.only(names for names, other in kinds.items() if other == kind) for kind in kinds.values()}
+    own, of_all_rows = columns.by_kind(implementation, kernels), {**values, RISK: risk}
     asked = {kind: programs(some.parameters, model, gpu, *kind.choices(kernels), some.with_values(of_all_rows), network)
              for kind, some in own.items()}
     names = _terms(asked.values()) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
-    work = Grouped(columns.grouping, kinds, {kind: _Work(
+    work = columns.grouped(own, {kind: _Work(
         tuple((program, program.kernel((*names, *_beside(names)), own[kind].numeric)) for program in of_kind),
         own[kind], stream.schema, names,
     ) for kind, of_kind in asked.items()})
@@ -153,7 +149,7 @@ class _Work:
         return {} if PARTS in self.columns.parameters else {ACCEPTED: str(risk_of(self._first.values))}
 
     def __call__(self, rows: RowNumbers, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns, count = self._columns(batch, rows), batch.num_rows
+        columns, count = self.columns.numbers_of(batch, rows, self._first.only), batch.num_rows
         values = self._first.completed(columns)
         if SCHEDULE in self.columns.passed:
             own = self.programs[-1][0].evaluator.choices[SCHEDULE]
@@ -214,16 +210,6 @@ class _Work:
         """The type of every term's column."""
         whole = self._first.evaluator.terms.TERMS
         return [pa.int64() if name in whole else pa.float64() for name in self.terms]
-
-    def _columns(self, batch: pa.RecordBatch, rows: RowNumbers) -> dict[str, Any]:
-        columns: dict[str, Any] = {}
-        for name in self.columns.parameters:
-            values = batch.column(name)
-            if name == RECOMPUTE:
-                columns |= modes(values, rows)
-            else:
-                columns[name] = numbers(name, values, rows, self._first.only.get(name))
-        return columns
 
 
 def _array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer) -> pa.Array:

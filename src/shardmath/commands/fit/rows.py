@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -15,14 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from shardmath.commands.evaluate.columns import (
-    RECOMPUTE,
-    columns_of,
-    modes,
-    numbers,
-    refuse_other_schedule,
-)
-from shardmath.commands.evaluate.grouped import SCHEDULE, Grouped, RowNumbers
+from shardmath.commands.evaluate.columns import Columns, columns_of, refuse_other_schedule
+from shardmath.commands.evaluate.grouped import SCHEDULE, RowNumbers
 from shardmath.commands.evaluate.inputs import Inputs, inputs
 from shardmath.commands.evaluate.sources import Progress
 from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
@@ -74,16 +68,14 @@ def fit_rows(
         raise InputError(solve, values[solve], "must not be given: it is solved for")
     if solve == "data_parallel" and "global_batch_size" not in {*read.parameters, *values}:
         raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
-    kinds, of_all_rows = read.by_names(implementation, kernels), {**values, RISK: risk}
-    own = {kind: read.only(names for names, other in kinds.items() if other == kind) for kind in kinds.values()}
+    own, of_all_rows = read.by_kind(implementation, kernels), {**values, RISK: risk}
     works = {kind: _Work(
         inputs([*some.parameters, solve], model, gpu, *kind.choices(kernels), some.with_values(of_all_rows)), solve,
-        share_of(share), some.parameters, stream.schema, some.numeric,
+        share_of(share), some, stream.schema,
     ) for kind, some in own.items()}
     for of_kind in works.values():
         of_kind.prepare()
-    work = Grouped(read.grouping, kinds, works)
-
+    work = read.grouped(own, works)
     return stream.answered(work, work.schema, _ROWS, progress)
 
 
@@ -110,9 +102,8 @@ class _Work:
     inputs: Inputs
     solve: str
     share: Fraction | None
-    parameters: Sequence[str]
+    columns: Columns
     table: pa.Schema
-    numeric: Sequence[str]
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -144,8 +135,8 @@ class _Work:
     @cached_property
     def _kernel(self) -> ModuleType:
         if self._divides:
-            return self.inputs.kernel((PEAK,), [*self.numeric, self.solve])
-        sample = self.inputs.completed({name: np.ones(1) for name in (*self.numeric, self.solve)})
+            return self.inputs.kernel((PEAK,), [*self.columns.numeric, self.solve])
+        sample = self.inputs.completed({name: np.ones(1) for name in (*self.columns.numeric, self.solve)})
         kernel = inverse_for(self.inputs.evaluator, self.solve, self._along,
                              [name for name, value in sample.items() if np.ndim(value)])
         for name in (*kernel.SCALARS, *kernel.COLUMNS):
@@ -155,7 +146,7 @@ class _Work:
 
     def __call__(self, rows: RowNumbers, batch: pa.RecordBatch) -> pa.RecordBatch:
         count = batch.num_rows
-        columns = self._columns(batch, rows)
+        columns = self.columns.numbers_of(batch, rows, self.inputs.only)
         values = self.inputs.completed({**columns, self.solve: np.ones(count)})
         if SCHEDULE in self.table.names:
             own = self.inputs.evaluator.choices[SCHEDULE]
@@ -192,13 +183,3 @@ class _Work:
             return self.inputs.completed({**{name: column[rows] for name, column in columns.items()}, self.solve: at})
 
         return complete
-
-    def _columns(self, batch: pa.RecordBatch, rows: RowNumbers) -> dict[str, Any]:
-        columns: dict[str, Any] = {}
-        for name in self.parameters:
-            values = batch.column(name)
-            if name == RECOMPUTE:
-                columns |= modes(values, rows)
-            else:
-                columns[name] = numbers(name, values, rows, self.inputs.only.get(name))
-        return columns

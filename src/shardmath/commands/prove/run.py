@@ -60,7 +60,8 @@ def prove(
 def prove_listed(name: str) -> Proof:
     """Prove a claim of the catalogue by name. Raises InputError for an unknown one."""
     if name not in claims():
-        raise InputError("claim", name, "must be a claim of the catalogue", nearest_listed(name, claims(), "shardmath prove --list"))
+        raise InputError("claim", name, "must be a claim of the catalogue",
+                         nearest_listed(name, claims(), "shardmath prove --list"))
     item = claims()[name]
     proof = prove(item.claim, item.region, item.implementation, item.kernels)
     return replace(proof, name=item.name, belief=item.belief)
