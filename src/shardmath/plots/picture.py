@@ -84,6 +84,8 @@ FORMATS = ("png", "svg", "html")
 _DPI = 200
 #: Letters of a line of the title that a column has room for, and the inches of one line.
 _LETTERS, _LINE = 64, 0.13
+#: Inches above the title.
+_ABOVE = 0.06
 #: An option with the blank before its value, and a blank at which no line is broken.
 _VALUED = re.compile(r"(--[a-z0-9-]+(?= [^\s-])|\b(?:[A-Z]{2,3}|mbs)(?= \d)) ")
 _FIXED = "\N{NO-BREAK SPACE}"
@@ -164,12 +166,13 @@ def drawn(picture: Picture, suffix: str) -> bytes:
     from matplotlib.figure import Figure
 
     title = [line for text in (picture.title, picture.subtitle) for line in _lines(_printable(text))]
-    heights = [_LINE * len(title), *(panel.height for panel in picture.panels)]
+    heights = [_LINE * len(title) + _ABOVE, *(panel.height for panel in picture.panels)]
     with rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, sum(heights)), layout="constrained")
         rows: Any = figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)
         head, *parts = rows
-        head.text(0.5, 0.98, "\n".join(title), ha="center", va="top", fontsize=SMALL, linespacing=1.3)
+        head.text(0.5, 1 - _ABOVE / heights[0], "\n".join(title), ha="center", va="top", fontsize=SMALL,
+                  linespacing=1.3)
         for panel, part in zip(picture.panels, parts, strict=True):
             panel.draw(part)
         if suffix == "svg":

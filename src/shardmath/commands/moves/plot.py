@@ -48,7 +48,12 @@ def _signed(size: int) -> str:
 
 
 def _longer(move: Move) -> str:
-    return "" if move.ratio is None else f"{move.ratio - 1:+.1%}"
+    return "" if move.ratio is None else f"{move.ratio - 1:+.1%}".replace("-0.0%", "+0.0%")
+
+
+def _drawn(text: str) -> str:
+    """Return a text with the minus and the arrow of print, as the axes have them."""
+    return text.replace("->", "→").replace("-", "\N{MINUS SIGN}")
 
 
 def _of_symbols(symbols: Sequence[Sensitivity]) -> Panel:
@@ -62,11 +67,11 @@ def _draw_symbols(part: Any, symbols: Sequence[Sensitivity]) -> None:
     values = [float(item.elasticity) for item in symbols]
     draw_rows(axes, [item.name for item in symbols], values, [_NOT if value > 0 else _FITS for value in values], _NAMES)
     for place, value in enumerate(values):
-        axes.annotate(f"{value:+.2f}", (max(value, 0.0), place), (2, 0), textcoords="offset points", va="center",
-                      fontsize=SMALL)
+        axes.annotate(_drawn(f"{value:+.2f}"), (max(value, 0.0), place), (2, 0), textcoords="offset points",
+                      va="center", fontsize=SMALL)
     axes.axvline(0, color=INK, linewidth=0.7)
     axes.set_xlim(1.1 * min(0.0, *values), 1.3 * max(0.1, *values))
-    axes.set_xlabel("% of the peak for 1 % of the symbol", fontsize=7)
+    axes.set_xlabel("% of the peak for 1 % of the symbol\nblue: less memory", fontsize=7)
 
 
 def _of_changes(moves: Moves, changes: Sequence[Move], title: str) -> Panel:
@@ -78,10 +83,10 @@ def _of_changes(moves: Moves, changes: Sequence[Move], title: str) -> Panel:
 def _draw_changes(part: Any, moves: Moves, changes: Sequence[Move], title: str) -> None:
     axes = part.add_subplot()
     sizes = [move.peak_bytes / GIB for move in changes]
-    draw_rows(axes, [in_changes(move) for move in changes], sizes,
+    draw_rows(axes, [in_changes(move).replace("->", "→") for move in changes], sizes,
               [_FITS if move.fits else _NOT for move in changes], _NAMES)
     for place, (move, size) in enumerate(zip(changes, sizes, strict=True)):
-        words = three_digits(size) + (f"\n{_longer(move)} time" if move.ratio is not None else "")
+        words = three_digits(size) + (f"\n{_drawn(_longer(move))} time" if move.ratio is not None else "")
         axes.annotate(words, (1, place), (2, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
                       va="center", fontsize=5, linespacing=0.95)
     now, limit = moves.peak_bytes / GIB, moves.limit_bytes / GIB
@@ -91,4 +96,4 @@ def _draw_changes(part: Any, moves: Moves, changes: Sequence[Move], title: str) 
                       ha="center", fontsize=5.5)
     axes.set_xlim(0, 1.04 * max(now, limit, *sizes))
     axes.set_title(title, fontsize=SMALL, pad=11)
-    axes.set_xlabel("peak, GiB", fontsize=7)
+    axes.set_xlabel("peak, GiB; blue: fits", fontsize=7)

@@ -11,12 +11,12 @@ from shardmath.plots.picture import Panel, Picture, Table
 def picture(answer: Phases) -> Picture:
     """Draw the hours of a training with changing layouts, or one in all phases; a gap where it cannot serve them."""
     gpu = answer.cluster.gpu
-    hours = {"layouts change": answer.seconds / 3600}
-    known: dict[str, float | None] = {
-        **hours, **{f"{kept.of} in all": None if kept.seconds is None else kept.seconds / 3600 for kept in answer.kept},
-    }
-    said = ", ".join(f"{name} {'cannot' if value is None else f'{value:,.4g} hours'}" for name, value in known.items())
-    panel = Panel(lambda part: draw_groups(part, list(known), {"hours": list(known.values())}, "", "hours in all"),
+    known = {"layouts change": answer.seconds / 3600,
+             **{f"{kept.of} in all": None if kept.seconds is None else kept.seconds / 3600 for kept in answer.kept}}
+    said = ", ".join(f"{name} " + ("is not possible" if value is None else f"{value:,.4g} hours")
+                     for name, value in known.items())
+    names = [name if value is not None else f"{name}:\nnot possible" for name, value in known.items()]
+    panel = Panel(lambda part: draw_groups(part, names, {"hours": list(known.values())}, "", "hours in all"),
                   GROUPS_HEIGHT, f"Bars of hours of a training: {said}.")
     rows = [[phase.name, layout_in_words(phase), f"{phase.seconds / 3600:,.2f}", f"{phase.mfu:.1%}", phase.verdict,
              phase.rule_80]

@@ -190,7 +190,9 @@ def _draw_front(
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylabel("seconds of a step" + (f", up to {_SLOWEST} times the least" if times[-1] > slowest else ""),
                     fontsize=7)
-    lines = "".join(f"\n{letter}  {text}" for letter, text in _listed(named).items())
+    above = {letter for letter, item in named.items() if item["step_seconds"] > axes.get_ylim()[1]}
+    lines = "".join(f"\n{letter}  {text}{', above the plot' if letter in above else ''}"
+                    for letter, text in _listed(named).items())
     axes.set_xlabel("peak memory, GiB")
     axes.annotate(lines, (0, 0), (0, -24), xycoords="axes fraction", textcoords="offset points", ha="left", va="top",
                   fontsize=6, linespacing=1.4)
