@@ -444,6 +444,12 @@ AXES: tuple[Axis, ...] = (
         "kernel": "from the attention kernel",
         "dataloader": "from the data loader with every batch, one byte for every pair of tokens",
     }, rowless=("kernel",)),
+    Axis("pinned", "what of shards on the host is in pinned memory, whose blocks are powers of two (zero_offload)", {
+        "all": "all that a program pins unless it is told not to: pin_memory is true in DeepSpeed 0.19 and FSDP2",
+        "optimizer": "pin_memory of offload_optimizer alone (DeepSpeed)",
+        "parameters": "pin_memory of offload_param alone (DeepSpeed)",
+        "none": "pin_memory is false; DeepSpeed pins trained parameters nevertheless",
+    }, rowless=("all", "optimizer", "parameters", "none")),
     *(system.axis for system in SYSTEMS),
 )
 

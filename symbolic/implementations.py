@@ -119,7 +119,7 @@ LLAMA: dict[str, str] = {
     "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
     "adapter_parts": "joined", "expert_adapters": "shared", "adapter_kind": "lora", "adapter_precision": "low",
     "adapter_ends": "frozen", "base_weights": "full", "qk_order": "each",
-    **{system.axis.name: system.absent for system in SYSTEMS},
+    **{system.axis.name: system.absent for system in SYSTEMS}, "pinned": "all",
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
     "documents": "one", "sinks": "none", "embedding_norm": "none", "softmax": "fp32",

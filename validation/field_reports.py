@@ -100,8 +100,13 @@ class Answered:
         if self.outside is not None:
             return self.outside.bytes
         others = {"reserved": self.explanation.reserved_bytes, "process": process.total,
-                  "host": self.explanation.peak.host * self.explanation.inputs["num_gpus"]}
+                  "host": self.on_host * self.explanation.inputs["num_gpus"]}
         return int(others.get(kind, process.allocated))
+
+    @property
+    def on_host(self) -> int:
+        """Bytes on the host of a rank, with those that pinned blocks have more."""
+        return self.explanation.peak.host + (self.explanation.pinned_bytes or 0)
 
     @property
     def error(self) -> float | None:

@@ -59,6 +59,8 @@ def _refused(choices: Choices) -> Sequence[Refusal]:
         Refusal(f"zero_offload with optimizer {choices['optimizer']}", chosen and choices["optimizer"] != "adamw"),
         Refusal(f"zero_offload = fsdp with precision {choices['precision']}",
                 choices[NAME] == "fsdp" and choices["precision"] not in _SHARD),
+        Refusal(f"pinned = {choices['pinned']} with zero_offload = {choices[NAME]}: choose pinned = all or none",
+                choices["pinned"] in _DEEPSPEED and choices[NAME] != "parameters"),
         Refusal("4-bit weights on the host", choices[NAME] == "parameters" and choices["base_weights"] != "full"),
     )
 

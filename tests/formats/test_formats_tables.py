@@ -70,7 +70,10 @@ def script(folder: Path, text: str, **given: str) -> Run:
     ({**TRAINER, "lora_r": 4, "use_peft": True, "load_in_4bit": True},
      {"base_weights": "nf4", "adapter_precision": None}, {}),
     ({**TRAINER, "lora_r": 4, "use_peft": True}, {"adapter_precision": "fp32"}, {}),
-    ({**AXOLOTL, "fsdp_config": {"offload_params": True}}, {"data_parallel": "fsdp", "zero_offload": "fsdp"}, {}),
+    ({**AXOLOTL, "fsdp_config": {"offload_params": True}},
+     {"data_parallel": "fsdp", "zero_offload": "fsdp", "pinned": None}, {}),
+    ({**AXOLOTL, "fsdp_config": {"offload_params": True, "cpu_offload_pin_memory": False}},
+     {"zero_offload": "fsdp", "pinned": "none"}, {}),
     ({**AXOLOTL, "adapter": "lora", "lora_r": 4, "load_in_8bit": True, "lora_target_linear": True},
      {"base_weights": "int8", "adapter_precision": "fp32_uncopied"}, {}),
     ({**AXOLOTL, "bf16": False, "fp16": True, "adapter": "lora", "lora_r": 4, "load_in_8bit": True},
@@ -117,7 +120,7 @@ def script(folder: Path, text: str, **given: str) -> Run:
     *(({"model": {"_component_": "torchtune.models.llama3_1.llama3_1_8b"}, "batch_size": 2, "dtype": "bf16",
         "tokenizer": {"max_seq_len": 512}, "checkpointer": {}, **more}, kernels, {"micro_batch_size": 2})
       for more, kernels in (
-          ({"fsdp_cpu_offload": True}, {"zero_offload": "fsdp", "reshard": "always"}),
+          ({"fsdp_cpu_offload": True}, {"zero_offload": "fsdp", "pinned": None, "reshard": "always"}),
           ({"fsdp_reshard_after_forward": False}, {"zero_offload": None, "reshard": "never"}),
           ({}, {"optimizer": "adamw", "optimizer_kernel": "foreach"}),
           ({"optimizer": {"_component_": "torch.optim.AdamW", "fused": True}}, {"optimizer_kernel": None}))),
@@ -353,6 +356,19 @@ def test_deepspeed_beside_the_trainer(tmp_path: Path) -> None:
     alone = run(tmp_path, zero, "zero3.json", model_name_or_path="llama-3.1-8b", max_length="2048", bf16="true",
                 per_device_train_batch_size="2")
     assert alone.arguments == found.arguments
+
+
+@pytest.mark.parametrize(("states", "parameters", "pinned"), [
+    (None, None, None), (True, None, None), (False, False, "none"), (False, True, "parameters"),
+    (None, False, "optimizer"), (False, "absent", "none"), (True, "absent", None),
+])
+def test_what_deepspeed_pins_on_the_host(
+    states: bool | None, parameters: bool | str | None, pinned: str | None, tmp_path: Path,
+) -> None:
+    zero = {"stage": 3, **{f"offload_{part}": {"device": "cpu", **({} if asked is None else {"pin_memory": asked})}
+                           for part, asked in (("optimizer", states), ("param", parameters)) if asked != "absent"}}
+    found = run(tmp_path, {**TRAINER, "deepspeed": {"bf16": {"enabled": True}, "zero_optimization": zero}})
+    assert found.arguments["kernels"].get("pinned") == pinned
 
 
 @pytest.mark.parametrize(("stage", "optimizer", "parameters", "chosen"), [

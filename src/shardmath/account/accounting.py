@@ -198,6 +198,9 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     """Steps of the peak rank through PyTorch's allocator, as ``shardmath explain`` does; null without."""
     replay_unknown: str = ""
     """Why they are not replayed; empty where they are, or nobody asked."""
+    pinned_bytes: int | None = None
+    """Bytes that pinned blocks on the host of the peak rank have beyond what is offloaded in them, as ``shardmath
+    explain`` counts them; null without, and where they are not known."""
 
     @property
     def framework(self) -> str:

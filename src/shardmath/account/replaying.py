@@ -12,6 +12,7 @@ from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.steps.pinned import pinned_beyond
 from shardmath.steps.reserved import replayed_rank
 from shardmath.steps.step import refuse_unreplayed
 
@@ -39,14 +40,17 @@ def refuse_unreplayed_kernels(implementation: str, choices: Mapping[str, str]) -
 def replayed(configuration: Configuration, settings: Settings | None = None) -> Explanation:
     """Account for a configuration, and replay its peak rank where the order of its allocations is known.
 
+    What its host pins is replayed by itself.
+
     A replay whose own peak is not the account's to the byte is not shown.
     Raises InputError as ``explanation`` does, and for ``settings`` of an allocator that nothing is replayed through.
     """
     account, job = explanation(configuration), configuration.job
+    values = job.on_rank(account.peak_rank)
+    numbers = terms_at(job.evaluator.terms, values)
+    account = replace(account, pinned_bytes=pinned_beyond(job.evaluator, values, numbers))
     try:
         refuse_unreplayed_job(job)
-        values = job.on_rank(account.peak_rank)
-        numbers = terms_at(job.evaluator.terms, values)
         answer = replayed_rank(job.evaluator, values, numbers, settings or Settings())
     except InputError as error:
         if settings is not None:

@@ -166,7 +166,7 @@ class Rows:
         ``modules`` orders those of a layer. ``frozen`` ones alone, those that are trained, or with None all.
         """
         rows = self.ordered_weights(experts, modules, frozen)
-        return [size for row in rows for size in self._parameters(row)]
+        return [size for row in rows for size in self.parameters(row)]
 
     def ordered_weights(self, experts: bool, modules: Sequence[str] = (), frozen: bool | None = False) -> list[Row]:
         """List the same as rows, each as often as there are layers that have it."""
@@ -180,7 +180,7 @@ class Rows:
         inner = [row for kind in self.layer_kinds for row in layers[kind]]
         return [*ends["FIRST"], *inner, *ends["STAGE"], *ends["LAST"]]
 
-    def _parameters(self, row: Row) -> list[int]:
+    def parameters(self, row: Row) -> list[int]:
         """List the elements of each parameter that a row of weights stands for."""
         count = self.sizes.get(f"pieces.{row.name}", 1)
         return [row.size // count] * count

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PROGRAMS = ("torchft", "hivemind", "deepspeed")
+PROGRAMS = (("torchft", "torchft"), ("hivemind", "hivemind"), ("deepspeed", "deepspeed"), ("deepspeed", "pinned"))
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("library", PROGRAMS)
-def test_a_program_counts_the_rows_of_its_table(library: str) -> None:
+@pytest.mark.parametrize(("library", "name"), PROGRAMS)
+def test_a_program_counts_the_rows_of_its_table(library: str, name: str) -> None:
     if find_spec(library) is None:
         pytest.skip(f"without {library} nothing is counted")
-    program = [sys.executable, "-W", "ignore", str(HERE / f"{library}_run.py")]
+    program = [sys.executable, "-W", "ignore", str(HERE / f"{name}_run.py")]
     counted = subprocess.run(program, capture_output=True, text=True, check=False)
     assert counted.returncode == 0, counted.stderr
-    assert counted.stdout == (HERE.parent / "data" / f"{library}_counted.csv").read_text(encoding="utf-8")
+    assert counted.stdout == (HERE.parent / "data" / f"{name}_counted.csv").read_text(encoding="utf-8")

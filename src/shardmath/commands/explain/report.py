@@ -84,6 +84,8 @@ def _show_verdict(out: Console, explanation: Explanation) -> None:
         of = f" of {gib(memory)}" if memory else ""
         out.print(f"On the host: {gib(peak.host)} GiB of that rank, {gib(explanation.host_bytes)}{of} GiB of a server.",
                   markup=False)
+    if explanation.pinned_bytes:
+        out.print(f"Pinned blocks of that rank take {gib(explanation.pinned_bytes)} GiB more.", markup=False)
 
 
 def _account(ranks: Sequence[RankAccount], full: bool) -> FittedTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
@@ -23,6 +24,8 @@ _EMBEDDING_APART = ("the embedding is counted as a part of the model's own unit,
 #: Warning of training in fp16.
 FP16 = "fp16 is counted as bf16, which is as wide: a scaler of the loss keeps three numbers more"
 _ZERO = "deepspeed.zero_optimization."
+#: Kinds of tensors that DeepSpeed keeps on the host, and their settings.
+OFFLOADED = {"optimizer": "offload_optimizer", "parameters": "offload_param"}
 #: Sizes of a mesh of GPUs: copies of the shards (HSDP), and GPUs that share out one copy.
 _REPLICAS, _SHARDS = "parallelism_config.dp_replicate_size", "parallelism_config.dp_shard_size"
 #: Sizes of DeepSpeed, and what they are here; with ``auto`` Transformers puts in what follows from the hidden size.
@@ -132,7 +135,7 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
         if STRATEGIES[strategy] == "never":
             rule = "must be full_shard with offload_params: parameters that stay gathered are not counted yet with it"
             raise options.error("fsdp_config.reshard_after_forward", rule, "full_shard")
-        kernels["zero_offload"] = "fsdp"
+        kernels |= {"zero_offload": "fsdp", **_pinned(options, {"all": "fsdp_config.offload_pinned"})}
     if strategy in _HYBRID:
         nodes = options.number("num_nodes")
         if nodes is None or num_gpus is None:
@@ -218,7 +221,7 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
 def _offloaded(options: Options, stage: int) -> dict[str, str]:
     """Return the choice of what rests on the host. Raises InputError for what is not counted."""
     rests = {}
-    for part in ("offload_optimizer", "offload_param"):
+    for part in OFFLOADED.values():
         device = options.word(f"{_ZERO}{part}.device", "none").lower()
         if device not in ("none", "false", "null", "cpu") or (device == "cpu" and stage != 3):
             rule = "must be none, or cpu in stage 3: other offload is not counted yet"
@@ -229,7 +232,14 @@ def _offloaded(options: Options, stage: int) -> dict[str, str]:
                             " host: these alone are not counted yet", "cpu")
     if not rests["offload_optimizer"]:
         return {}
-    return {"zero_offload": "parameters" if rests["offload_param"] else "optimizer"}
+    switches = {option: f"{_ZERO}{part}.pin_memory" for option, part in OFFLOADED.items() if rests[part]}
+    return {"zero_offload": "parameters" if rests["offload_param"] else "optimizer", **_pinned(options, switches)}
+
+
+def _pinned(options: Options, switches: Mapping[str, str]) -> dict[str, str]:
+    """Return the choice of what is in pinned memory where that is not all: a switch that is absent is on."""
+    on = [option for option, switch in switches.items() if switch not in options or options.is_on(switch)]
+    return {} if len(on) == len(switches) else {"pinned": on[0] if on else "none"}
 
 
 def _enabled(options: Options, kind: str, half: str) -> bool:

@@ -11,7 +11,7 @@ from shardmath.errors import InputError
 from shardmath.formats.run import REPLACE, notes, title
 from shardmath.formats.trainers.adapters import ENDS, TARGETS
 from shardmath.formats.trainers.reading import LIGER, OPTIMIZERS
-from shardmath.formats.trainers.sharding import SIZES
+from shardmath.formats.trainers.sharding import OFFLOADED, SIZES
 from shardmath.generated.definitions import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
@@ -166,8 +166,9 @@ def _zero(explanation: Explanation) -> dict[str, Any]:
     stage = _stage(explanation)
     zero: dict[str, Any] = {"stage": stage}
     if (offload := explanation.choices["zero_offload"]) != "none":
-        zero["offload_optimizer"] = {"device": "cpu"}
-        zero |= {"offload_param": {"device": "cpu"}} if offload == "parameters" else {}
+        parts = {part: name for part, name in OFFLOADED.items() if part in (offload, "optimizer")}
+        zero |= {name: {"device": "cpu", "pin_memory": explanation.choices["pinned"] in ("all", part)}
+                 for part, name in parts.items()}
     if stage in (1, 2):
         zero |= {"reduce_bucket_size": explanation.inputs["reduce_bucket_size"],
                  "overlap_comm": bool(explanation.inputs["overlap_comm"])}
