@@ -8,7 +8,7 @@ import pytest
 
 from shardmath.symbolic.run_out import OFFERED, SCALE, STEEPNESS
 from validation.measured.outcomes import Fitted, Outcome, brier, chances, fitted
-from validation.measured.reliability import classes, targets_of
+from validation.measured.reliability import between, by_twins, classes, targets_of, twins
 
 GIB = 2**30
 
@@ -65,3 +65,20 @@ def test_a_failed_run_that_is_said_to_fit_misses_the_target() -> None:
     failed = Outcome("hagemann", 30 * GIB, 32 * GIB, 80 * GIB, True)
     assert [item.met for item in targets_of([trained])] == [True, True]
     assert [item.met for item in targets_of([trained, failed])] == [False, True]
+
+
+def test_runs_of_as_many_bytes_that_trained_and_failed_stand_beside_each_other() -> None:
+    trained, failed = (Outcome("hagemann", 40 * GIB, 41 * GIB, 80 * GIB, ran_out, name=name)
+                       for ran_out, name in ((False, "line 3"), (True, "line 7")))
+    others = [Outcome("hagemann", 40 * GIB + 1, 41 * GIB, 80 * GIB, True, name="line 8"),
+              Outcome("fujii2024", 40 * GIB, 41 * GIB, 40 * GIB, True, name="of another table"),
+              Outcome("nanotron", 40 * GIB, 41 * GIB, 80 * GIB, True, name="of no target")]
+    assert twins([trained, failed, *others]) == [(failed, [trained])]
+    assert by_twins([trained, failed, *others]).splitlines()[2:] == [
+        "| hagemann | line 7 | line 3 | 42,949,672,960 | 51.2% |"]
+
+
+@pytest.mark.parametrize(("failed_gib", "words"), [(30, "no limit meets both targets"), (70, "meets both targets: 3")])
+def test_a_limit_is_refuted_by_a_failed_run_below_trained_ones_alone(failed_gib: int, words: str) -> None:
+    runs = [Outcome("hagemann", size * GIB, size * GIB, 80 * GIB, False) for size in (20, 40, 60)]
+    assert words in between([*runs, Outcome("hagemann", failed_gib * GIB, failed_gib * GIB, 80 * GIB, True, name="f")])

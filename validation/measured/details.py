@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from shardmath.account.configured import configured
 from shardmath.account.judged import UNCERTAIN
+from shardmath.compiler.evaluators import terms_at
+from shardmath.generated.definitions import num_microbatches
 from validation.measured.case import GIB, PEAK, RESERVED, STEADY, Case
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Pair, Summary, contradicted, pairs
@@ -73,18 +76,31 @@ def _beyond(few: Sequence[Pair]) -> list[str]:
     for pair in far:
         values, model = pair.case.arguments, pair.case.model
         assert model is not None
-        share = values["micro_batch_size"] * values["seq_length"] / values["tensor_parallel"]
-        logits, hidden = 4 * share * model.vocab_size, 2 * share * model.hidden_size * values["tensor_parallel"]
+        pieces = (f"{pair.difference / size:+.2f}" if size else "" for size in _pieces(pair))
         lines.append((
             pair.case.id, model.name, pair.case.layout, values["micro_batch_size"],
             "yes" if values["distributed_optimizer"] else "no", f"{pair.measured.bytes / GIB:.1f}",
-            f"{pair.predicted / GIB:.1f}", f"{pair.error:+.1%}", f"{pair.difference / logits:+.2f}",
-            f"{pair.difference / hidden:+.0f}",
+            f"{pair.predicted / GIB:.1f}", f"{pair.error:+.1%}", *pieces,
         ))
     heads = ("run", "model", "layout", "micro-batch", "ZeRO-1", "measured GiB", "replayed GiB", "error",
-             "in fp32 logits", "in hidden states")
-    return [f"""The {len(far)} that are more than {BEYOND:.0%} off, and the difference as so many fp32 tensors of a
-micro-batch's logits on the rank (4 s b v / t bytes), or of its hidden states (2 s b h):""", markdown(heads, lines)]
+             "in micro-batches", "in gathers", "in fp32 logits", "in hidden states")
+    return [f"""The {len(far)} that are more than {BEYOND:.0%} off, and the difference as so many pieces: all that a
+micro-batch saves on the rank; the tensor into which ZeRO-1 gathers parameters; fp32 logits of a micro-batch on a rank
+that has them (4 s b v / t bytes); its hidden states (2 s b h):""", markdown(heads, lines)]
+
+
+def _pieces(pair: Pair) -> tuple[int, int, int, int]:
+    """Return bytes of a micro-batch's saved tensors, of the gather, of fp32 logits and of hidden states; 0 for none."""
+    values, model = pair.case.arguments, pair.case.model
+    assert model is not None
+    job = configured(model, pair.case.gpu, **values).job
+    at_work = job.on_rank(pair.measured.rank or 0)
+    terms = terms_at(job.evaluator.terms, at_work)
+    in_flight = min(num_microbatches(**at_work), at_work["pipeline_parallel"])
+    tokens = values["micro_batch_size"] * values["seq_length"]
+    logits = 4 * tokens * model.vocab_size // values["tensor_parallel"] if at_work["pipeline_parallel"] == 1 else 0
+    return (int(terms["stage.activation"]) // in_flight, int(terms.get("stage.gathered_whole.optimizer_step", 0)),
+            logits, 2 * tokens * model.hidden_size)
 
 
 def _hagemann(cases: Sequence[Case]) -> list[str]:

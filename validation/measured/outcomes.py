@@ -37,7 +37,7 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class Outcome:
-    """One known run: its table, its bytes, if it ran out of memory, and the CUDA context of its GPU in bytes."""
+    """One known run: its table, its bytes, if it ran out of memory, the CUDA context of its GPU in bytes, its name."""
 
     table: str
     allocated: int
@@ -45,6 +45,7 @@ class Outcome:
     memory: int
     ran_out: bool
     context: int = 0
+    name: str = ""
 
     @property
     def probability(self) -> float:
@@ -79,7 +80,8 @@ def outcomes() -> tuple[Outcome, ...]:
     runs = [run for run in read() if run.data_parallel is not None and run.status != "not_run"]
     accounts = [account_of(run) for run in runs]
     fujii = [Outcome(FUJII, account.peak_bytes, account.process.total, account.gpu.memory_bytes, run.status == "dash",
-                     context_on(account.gpu)) for run, account in zip(runs, accounts, strict=True)]
+                     context_on(account.gpu), f"{run.layout}, micro-batches of {run.micro_batch_size}")
+             for run, account in zip(runs, accounts, strict=True)]
     return (*(item for item in known if item is not None), *fujii)
 
 
@@ -88,7 +90,7 @@ def _of_case(table: str, case: Case) -> Outcome | None:
     if not isinstance(said, Estimate):
         return None
     return Outcome(table, max(said.peaks), said.process, case.gpu.memory_bytes, case.status == OUT_OF_MEMORY,
-                   context_on(case.gpu))
+                   context_on(case.gpu), f"{case.id}: {case.layout}, {case.group}")
 
 
 def context_on(gpu: Gpu) -> int:
