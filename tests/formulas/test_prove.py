@@ -111,13 +111,19 @@ def test_small_claims(claim: str, region: str, verdict: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_open_claim_has_the_bound_that_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_open_claim_has_the_bound_that_was_reached(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At h = 2 the sides are 6 and 7, which is where they are nearest; h^2 + 3 - 3h falls before it rises."""
+    told: list[str] = []
+    monkeypatch.setattr("shardmath.commands.prove.run.working", told.append)
     proof = shardmath.prove("hidden_size^2 + 3 > 3*hidden_size")
     assert (proof.verdict, proof.nearest) == ("open", Fraction(6, 7))
     assert proof.bound == "3/2 * (hidden_size^2 + 3) >= 3*hidden_size"
     show(proof)
     assert "smaller side over larger side at these points: at most 0.857143" in capsys.readouterr().out
+    assert told[0] == "looking for a counterexample: 0 points hold"
+    assert told[-3:] == ["proving the whole", "proving part 1", "looking for a weaker claim that can be proved"]
 
 
 @pytest.mark.slow

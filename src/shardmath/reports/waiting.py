@@ -93,6 +93,12 @@ def making(kind: str) -> Iterator[None]:
         running[0].say(before)
 
 
+def working(text: str) -> None:
+    """Say in the line of the command what it works on now."""
+    if _running:
+        _running[-1].say(text)
+
+
 def silence() -> None:
     """Remove the line of the command: something is printed now."""
     while _running:

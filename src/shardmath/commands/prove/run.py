@@ -20,9 +20,12 @@ from shardmath.compiler.proofs.goals import Effort, proved
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError, nearest_listed
 from shardmath.input.arguments import typed
+from shardmath.reports.waiting import working
 
 #: Legal points, besides those of real models and at the edges, at which every claim is computed.
 POINTS = 10_000
+#: Points between which progress is told.
+_OFTEN = 100
 #: Factors that are tried in turn for a bound of an open claim, and the steps of each.
 _FACTORS = (Fraction(256), Fraction(16), Fraction(4), Fraction(2), Fraction(3, 2), Fraction(11, 10), Fraction(101, 100))
 _LESS = 150
@@ -85,6 +88,8 @@ class _Trial:
         counts = [0, 0, 0]
         for place, group in enumerate(groups):
             for point in group:
+                if sum(counts) % _OFTEN == 0:
+                    working(f"looking for a counterexample: {sum(counts):,} points hold")
                 sides = self._sides(point)
                 if sides is None:
                     continue
@@ -139,6 +144,7 @@ class _Trial:
 
         def holds(case: Case | None) -> bool:
             efforts.append(Effort())
+            working("proving the whole" if len(efforts) == 1 else f"proving part {len(efforts) - 1}")
             return proved(case, self.posed.algebra, strict=strict, equal=relation == "=", effort=efforts[-1])
 
         holding = holds(self.posed.case(swapped=swapped)) or all(map(holds, self.posed.parts(swapped=swapped)))
@@ -148,6 +154,7 @@ class _Trial:
         """Return the smallest factor with which an open claim about sizes is proved; empty without one."""
         relation, best = self.posed.claim.relation, ""
         case = self.posed.case(swapped=relation in (">=", ">"))
+        working("looking for a weaker claim that can be proved")
         if relation == "=" or case is None:
             return ""
         graph = self.posed.sides.graph
