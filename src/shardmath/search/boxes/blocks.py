@@ -19,6 +19,8 @@ SELECT, MULTIPLE, EQUAL, DIVIDES, AT_MOST, LESS, NOT = 20, 21, 22, 23, 24, 25, 2
 LOWER, UPPER, BOTH = 1, 2, 3
 #: The place of a free axis.
 FREE = -1
+#: The slot of a key that is that of the parent.
+PARENTS = -1
 #: Flags of DIVIDE_ANY: the dividend may be without an end, is nowhere below 0, the divisor is above 0.
 UNBOUNDED, NOT_NEGATIVE, POSITIVE = 1, 2, 4
 INFINITE = float("inf")
@@ -329,7 +331,7 @@ def children(
     parents: Any, axis: int, size: int, idle: Any, checked: Any, starts: Any, members: Any, firsts: Any, steps: Any,
     legal: Any, code: Any, stages: Any, numbers: Any, table_low: Any, table_high: Any, low: Any, high: Any,
     outer_low: Any, outer_high: Any, at: Any, outer_at: Any, chosen: Any, rows: Any, places: Any, still: Any,
-    counting: Any, kept: Any, keys: Any, every: int,
+    counting: Any, kept: Any, keys: Any, every: int, parents_low: Any, parents_may: Any,
     result_rows: Any, result_places: Any, result_low: Any, result_high: Any, result_may: Any, result_sure: Any,
 ) -> int:
     """Bound the children along an axis that may have a configuration that counts, and return their number.
@@ -339,7 +341,8 @@ def children(
     axes of each table, and these. ``stages`` are four places in
     ``code``: of instructions for parents, for children, and for those that count. ``counting``, ``kept`` and ``keys``
     are slots: of what counts for each question, of all that later stages need of earlier ones, and of the keys. Without
-    ``every`` end nothing is known of the largest values of keys, and of what surely counts.
+    ``every`` end nothing is known of the largest values of keys, and of what surely counts. ``parents_low`` are the
+    least values of keys of parents, and ``parents_may`` says for which questions they may count.
     """
     done = 0
     parent = 0
@@ -384,13 +387,14 @@ def children(
         run(code, stages[2], stages[3], left, low, high, numbers, table_low, table_high, at, outer_at, firsts, steps,
             axis, parents, chosen, rows, places, outer_low, outer_high)
         for j in range(left):
-            result_rows[done] = chosen[rows[j]]
+            row = chosen[rows[j]]
+            result_rows[done] = row
             result_places[done] = places[j]
             for key in range(keys.shape[0]):
-                result_low[done, key] = low[keys[key], j]
+                result_low[done, key] = low[keys[key], j] if keys[key] != PARENTS else parents_low[row, key]
                 result_high[done, key] = high[keys[key], j] if every != 0 else INFINITE
             for question in range(counting.shape[0]):
-                result_may[done, question] = 1 if high[counting[question], j] > 0.0 else 0
+                result_may[done, question] = parents_may[row, question] if high[counting[question], j] > 0.0 else 0
                 result_sure[done, question] = 1 if (every != 0) & (low[counting[question], j] > 0.0) else 0
             done += 1
     return done

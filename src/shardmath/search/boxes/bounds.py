@@ -26,7 +26,7 @@ from shardmath.search.spaces import Part
 #: The place of every axis, one row for a box; behind the last place stands a free axis.
 Places: TypeAlias = NDArray[np.int16]
 #: Boxes that are bounded in one call of ``children``, and in one block of the machine.
-BATCH, BLOCK = 1 << 13, 128
+BATCH, BLOCK = 1 << 13, 256
 #: Threads that share out a call: the machine runs without the lock of the interpreter.
 _THREADS = 2
 
@@ -52,7 +52,7 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.places)
 
-    def taken(self, rows: NDArray[Any]) -> Boxes:
+    def taken(self, rows: NDArray[Any] | slice) -> Boxes:
         """Return some of the boxes."""
         return Boxes(self.places[rows], self.low[rows], self.high[rows], self.may[rows], self.surely[rows])
 
@@ -98,9 +98,9 @@ class Bounds:
             self._rooms.put(_Room(max(BLOCK, *self.sizes), len(prepared.steps)))
 
     @property
-    def root(self) -> Places:
+    def root(self) -> Boxes:
         """The box of the whole part."""
-        return np.asarray([self.sizes], np.int16)
+        return self.unknown(np.asarray([self.sizes], np.int16))
 
     def numbers(self, places: Places) -> NDArray[np.int64]:
         """Return the numbers of the first configurations of some boxes."""
@@ -115,24 +115,36 @@ class Bounds:
         return (numbers[:, np.newaxis] // self._steps % self.sizes).astype(np.int16)
 
     def exact(self, boxes: Boxes) -> Boxes:
-        """Return boxes of one configuration each with the keys that it has by the formulas as they are written."""
-        keys = self.prepared.points.keys_of(boxes.places)
-        return replace(boxes, low=keys, high=keys)
+        """Return boxes of one configuration each with the keys that it has by the formulas as they are written.
 
-    def children(self, parents: Places, axis: int) -> Boxes:
-        """Return the boxes with one place on ``axis`` each that may have a configuration that counts."""
+        What may be of a single one surely is.
+        """
+        keys = self.prepared.points.keys_of(boxes.places)
+        return replace(boxes, low=keys, high=keys, surely=boxes.may)
+
+    def unknown(self, places: Places) -> Boxes:
+        """Return boxes that were not bounded."""
+        stages, count = self.prepared.stages[0], len(places)
+        low, may = np.full((count, len(stages.keys)), -np.inf), np.ones((count, len(stages.counting)), np.bool_)
+        return Boxes(places, low, -low, may, ~may)
+
+    def children(self, parents: Boxes, axis: int) -> Boxes:
+        """Return the boxes with one place on ``axis`` each that may have a configuration that counts.
+
+        Where programs leave out what does not change along the axis, it is as in ``parents``.
+        """
         size = self.live[axis]
         self.bounded += len(parents) * size
         shares = _THREADS if len(parents) * size >= _THREADS * BLOCK else 1
         step = max(1, -(-min(BATCH // size, len(parents)) // shares))
-        pieces = [parents[start: start + step] for start in range(0, len(parents), step)]
+        pieces = [parents.taken(slice(start, start + step)) for start in range(0, len(parents), step)]
         shared = map if self._threads is None or len(pieces) == 1 else self._threads.map
-        return Boxes.joined([*shared(lambda piece: self._children(piece, axis), pieces)] or [self._none()])
+        return Boxes.joined([*shared(lambda piece: self._children(piece, axis), pieces)] or [parents])
 
-    def _children(self, parents: Places, axis: int) -> Boxes:
-        narrow = self._narrowed(parents)
+    def _children(self, parents: Boxes, axis: int) -> Boxes:
+        narrow = self._narrowed(parents.places)
         if (dead := (narrow == DEAD).any(axis=1)).any():
-            parents, narrow = parents[~dead], narrow[~dead]
+            parents, narrow = parents.taken(~dead), narrow[~dead]
         known, size = self.prepared, self.live[axis]
         stages, count = known.stages[axis], len(parents) * size
         rows, places = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -142,15 +154,10 @@ class Bounds:
         done = self._children_of(
             narrow, axis, size, known.idle[axis], known.checked[axis], known.starts, known.members,
             known.firsts, known.steps, known.legal, stages.code, stages.stages, stages.numbers, known.low, known.high,
-            *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, stages.every, rows,
-            places, low, high, may, surely,
+            *room.slots_for(stages), *room.scratch, stages.counting, stages.kept, stages.keys, stages.every,
+            np.ascontiguousarray(parents.low), parents.may.astype(np.int8), rows, places, low, high, may, surely,
         )
         self._rooms.put(room)
-        boxes = parents[rows[:done]]
+        boxes = parents.places[rows[:done]]
         boxes[:, axis] = known.live[axis][places[:done]]
         return Boxes(boxes, low[:done], high[:done], may[:done].astype(np.bool_), surely[:done].astype(np.bool_))
-
-    def _none(self) -> Boxes:
-        counts = np.empty((0, len(self.prepared.stages[0].counting)), np.bool_)
-        keys = np.empty((0, len(self.prepared.stages[0].keys)))
-        return Boxes(self.root[:0], keys, keys, counts, counts)

@@ -104,7 +104,7 @@ def _cut(
         if len(boxes) > size:
             levels[level].append(boxes.taken(np.arange(size, len(boxes))))
             boxes = boxes.taken(np.arange(size))
-        _place(bounds, bounds.children(boxes.places, axis), levels, level + 1, answers)
+        _place(bounds, bounds.children(boxes, axis), levels, level + 1, answers)
     open_boxes = [boxes for stack in levels for boxes in stack if len(boxes)]
     cut.bounded = bounds.bounded
     cut.left = Boxes.joined(open_boxes) if open_boxes else None
@@ -117,7 +117,6 @@ def _place(bounds: Bounds, boxes: Boxes, levels: list[list[Boxes]], level: int, 
     """Take the answers among children, and put the others onto their level, the best bound first."""
     boxes = opened(boxes, answers)
     if level == len(levels) - 1:  # before it some of the places of a free axis may be illegal
-        assert (boxes.surely | ~boxes.may).all()
         some = bounds.exact(boxes)
         for answer in answers:
             answer.take(bounds, some)

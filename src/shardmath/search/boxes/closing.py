@@ -41,11 +41,20 @@ _NEEDS: Mapping[int, _Needs] = {
 }
 
 
-def for_closing(prepared: Prepared, but: Iterable[int] = ()) -> Prepared:
-    """Return what was prepared with programs for what closes boxes alone, ``but`` those of some axes."""
-    kept = {*but}
+def for_closing(prepared: Prepared, around: Iterable[int] = ()) -> Prepared:
+    """Return what was prepared with programs for what closes boxes alone.
+
+    Those of axes of ``around`` are for children of boxes that were bounded: what does not change along the axis is that
+    of the parent.
+    """
+    lent = {*around}
     return replace(prepared, stages=tuple(
-        stages if axis in kept else _closing(stages) for axis, stages in enumerate(prepared.stages)))
+        _closing(_changing(stages) if axis in lent else stages) for axis, stages in enumerate(prepared.stages)))
+
+
+def _changing(stages: Stages) -> Stages:
+    """Return programs for what changes along their axis alone."""
+    return replace(stages, counting=stages.changing, keys=np.where(stages.lent, blocks.PARENTS, stages.keys))
 
 
 def _closing(stages: Stages) -> Stages:
@@ -54,7 +63,7 @@ def _closing(stages: Stages) -> Stages:
     needed: dict[int, int] = defaultdict(int)
     lent: dict[int, int] = defaultdict(int)
     tables, of_parents = set[int](), set[int]()
-    for slot in stages.keys.tolist():
+    for slot in stages.keys[stages.keys != blocks.PARENTS].tolist():
         needed[slot] |= LOWER
 
     def trace(start: int, end: int) -> None:

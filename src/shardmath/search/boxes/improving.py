@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from shardmath.search.boxes.bounds import Bounds, Places
+from shardmath.search.boxes.bounds import Bounds, Boxes
 from shardmath.search.boxes.kept import Kept, opened
 
 #: Boxes of the sample for a set of axes. Of many orders the one that looks best is one of which samples say too little,
@@ -42,7 +42,7 @@ class _Orders:
 
     def __init__(self, bounds: Bounds, answers: Sequence[Kept], size: int, chance: np.random.Generator) -> None:
         self._bounds, self._answers, self._size, self._chance = bounds, answers, size, chance
-        self._open: dict[_Key, tuple[Places, float]] = {(frozenset(), frozenset()): (bounds.root, 1.0)}
+        self._open: dict[_Key, tuple[Boxes, float]] = {(frozenset(), frozenset()): (bounds.root, 1.0)}
         self._before = {(axis, other) for axis, pairs in enumerate(bounds.prepared.idle)
                         for other in {int(other) for other, _ in pairs}}
 
@@ -56,7 +56,7 @@ class _Orders:
                 break
         return total
 
-    def open(self, cut: Sequence[int]) -> tuple[Places, float]:
+    def open(self, cut: Sequence[int]) -> tuple[Boxes, float]:
         """Return a sample of the open boxes in which some axes were cut, in this order, and how many there are."""
         places = {axis: place for place, axis in enumerate(cut)}
         key = frozenset(cut), frozenset(
@@ -65,9 +65,9 @@ class _Orders:
         if key not in self._open:
             sample, count = self.open(cut[:-1])
             if len(sample):
-                boxes = opened(self._bounds.children(sample, cut[-1]), self._answers).places
+                boxes = opened(self._bounds.children(sample, cut[-1]), self._answers)
                 count *= len(boxes) / len(sample)
-                sample = boxes[self._chance.choice(len(boxes), min(self._size, len(boxes)), replace=False)]
+                sample = boxes.taken(self._chance.choice(len(boxes), min(self._size, len(boxes)), replace=False))
             self._open[key] = sample, count
         return self._open[key]
 

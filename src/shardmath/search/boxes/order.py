@@ -50,14 +50,32 @@ def settled(
                 _begin_inside(bounds, answers, order)
             order = order_of(bounds, answers, sample)
         order = improved(Bounds(part, for_closing(prepared), threads), answers, order, chance)
-    return replace(prepared, order=np.asarray(order, np.int64), first=np.unique(_numbers(bounds, answers)))
+        first, counting = _around(bounds, np.unique(_numbers(bounds, answers)), order[-1])
+    return replace(prepared, order=np.asarray(order, np.int64), first=first, counting=counting)
 
 
 def begin_again(bounds: Bounds, answers: Sequence[Kept]) -> None:
     """Take the first answers of a part that were found when it was prepared."""
-    places, last = bounds.at(bounds.prepared.first), int(bounds.prepared.order[-1])
-    places[:, last] = bounds.sizes[last]
-    _take(bounds, bounds.children(np.unique(places, axis=0), last), answers)
+    last = int(bounds.prepared.order[-1])
+    boxes = bounds.unknown(_freed(bounds, bounds.at(bounds.prepared.first), last))
+    _take(bounds, bounds.children(replace(boxes, may=bounds.prepared.counting.astype(np.bool_)), last), answers)
+
+
+def _around(bounds: Bounds, numbers: NDArray[np.int64], last: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Return the numbers of the boxes around configurations in which an axis is free, and for what these may count."""
+    parents = np.unique(_freed(bounds, bounds.at(numbers), last), axis=0)
+    boxes = bounds.children(bounds.unknown(parents), last)
+    places, rows = np.unique(_freed(bounds, boxes.places, last), axis=0, return_inverse=True)
+    counting = np.zeros((len(places), boxes.may.shape[1]), np.int8)
+    np.maximum.at(counting, rows.ravel(), boxes.may.astype(np.int8))
+    return bounds.numbers(places), counting
+
+
+def _freed(bounds: Bounds, places: Places, axis: int) -> Places:
+    """Return boxes in which an axis is free."""
+    freed = places.copy()
+    freed[:, axis] = bounds.sizes[axis]
+    return freed
 
 
 def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
@@ -75,18 +93,18 @@ def order_of(bounds: Bounds, answers: Sequence[Kept], size: int) -> list[int]:
         boxes = tried[place][1]
         if not len(boxes):
             break
-        sample = boxes[chance.choice(len(boxes), min(size, len(boxes)), replace=False)]
+        sample = boxes.taken(chance.choice(len(boxes), min(size, len(boxes)), replace=False))
     return order + left
 
 
-def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Places, axis: int) -> tuple[tuple[float, float], Places]:
+def _tried(bounds: Bounds, answers: Sequence[Kept], sample: Boxes, axis: int) -> tuple[tuple[float, float], Boxes]:
     """Return how fast boxes multiply along an axis, with minus their mean bound, and the children."""
     size = bounds.live[axis]
-    sample = sample[: max(_FEWEST, _CHILDREN // size)]
+    sample = sample.taken(slice(max(_FEWEST, _CHILDREN // size)))
     children = opened(bounds.children(sample, axis), answers)
     share = len(children) / (len(sample) * size)
     growth = log(max(share * size, 1e-9)) / log(size) if size > 1 else -1.0
-    return (growth, -float(children.low[:, 0].mean()) if len(children) else 0.0), children.places
+    return (growth, -float(children.low[:, 0].mean()) if len(children) else 0.0), children
 
 
 def begin(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int) -> None:
@@ -100,10 +118,10 @@ def _probe(
 ) -> None:
     """Follow ``size`` boxes to the end whatever their bounds are, as nothing may fit in boxes with the best bounds."""
     for _ in range(_PROBES):
-        places = bounds.root
+        some = bounds.root
         for axis in order:
-            boxes = opened(bounds.children(places, axis), answers)
-            places = boxes.places[chance.choice(len(boxes), min(size, len(boxes)), replace=False)]
+            boxes = opened(bounds.children(some, axis), answers)
+            some = boxes.taken(chance.choice(len(boxes), min(size, len(boxes)), replace=False))
         _take(bounds, boxes, answers)
         _approach(bounds, answers)
 
@@ -117,7 +135,7 @@ def _begin_inside(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int])
     lacking = _lacks(answers)
     for count in range(1, len(bounds.sizes)):
         inside = bounds.root
-        inside[:, -count:] = [places[0] for places in bounds.prepared.live[-count:]]
+        inside.places[:, -count:] = [places[0] for places in bounds.prepared.live[-count:]]
         free = [axis for axis in order if axis < len(bounds.sizes) - count]
         _descend(bounds, answers, free, _INSIDE, inside)
         if lacking and not _lacks(answers):
@@ -133,14 +151,14 @@ def _lacks(answers: Sequence[Kept]) -> bool:
     return not all(len(answer.keys) for answer in answers)
 
 
-def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int, places: Places) -> bool:
+def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam: int, boxes: Boxes) -> bool:
     """Cut boxes along some axes, keep the ``beam`` best of a level by each key, and take the last as answers.
 
     The best by a key of a question are of those that may have an answer to it: what needs least may not fit.
     Tell whether any were left to the end.
     """
     for axis in order:
-        boxes = opened(bounds.children(places, axis), answers)
+        boxes = opened(bounds.children(boxes, axis), answers)
         if not len(boxes):
             return False
         rows = list[NDArray[np.int64]]()
@@ -148,7 +166,6 @@ def _descend(bounds: Bounds, answers: Sequence[Kept], order: Sequence[int], beam
             own = np.flatnonzero(answer.open(boxes))
             rows += [own[np.argsort(low, kind="stable")[:beam]] for low in boxes.low[own, answer.columns].T]
         boxes = boxes.taken(np.unique(np.concatenate(rows)))
-        places = boxes.places
     _take(bounds, boxes, answers)
     return True
 
@@ -170,11 +187,11 @@ def _nearer(bounds: Bounds, answers: Sequence[Kept], most: int, together: int) -
     for axes in combinations(range(len(bounds.sizes)), together):
         freed = best.copy()
         freed[:, axes] = [bounds.sizes[axis] for axis in axes]
-        places = np.unique(freed, axis=0)
+        boxes = bounds.unknown(np.unique(freed, axis=0))
         for axis in axes[:-1]:
-            places = opened(bounds.children(places, axis), answers).places
-        for start in range(0, len(places), _CHILDREN):
-            _take(bounds, bounds.children(places[start: start + _CHILDREN], axes[-1]), answers)
+            boxes = opened(bounds.children(boxes, axis), answers)
+        for start in range(0, len(boxes), _CHILDREN):
+            _take(bounds, bounds.children(boxes.taken(slice(start, start + _CHILDREN)), axes[-1]), answers)
     return any(not np.array_equal(keys, answer.keys) for keys, answer in zip(before, answers, strict=True))
 
 

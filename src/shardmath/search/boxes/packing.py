@@ -20,10 +20,10 @@ from shardmath.search.boxes.stages import Stages
 def packed(prepared: Prepared) -> Prepared:
     """Return what was prepared with tables that have boxes of its order alone.
 
-    Those are boxes in which the first axes of the order have a place and the others are free. Only for the last axis,
-    along which children are single configurations, programs give more than what closes boxes.
+    Those are boxes in which the first axes of the order have a place and the others are free. All parents but the root
+    were bounded, so programs of all axes but the first leave out what does not change along them.
     """
-    prepared = for_closing(prepared, prepared.order[-1:].tolist())
+    prepared = for_closing(prepared, prepared.order[1:].tolist())
     firsts, steps = np.zeros_like(prepared.firsts), np.zeros_like(prepared.steps)
     levels, rows = {axis: level for level, axis in enumerate(prepared.order.tolist())}, list[Integers]()
     for table, (count, *members) in enumerate(prepared.members.tolist()):

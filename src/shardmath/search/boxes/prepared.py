@@ -23,9 +23,10 @@ _LEVEL = 1
 
 @dataclass(frozen=True)
 class Prepared:
-    """Arrays of a part. ``order`` are its axes as they are cut, ``first`` the numbers of its first answers.
+    """Arrays of a part. ``order`` are its axes as they are cut.
 
-    ``whole`` says which keys are whole numbers.
+    ``first`` are numbers of boxes with first answers, whose last axis of the order is free, and ``counting`` has 1 for
+    each question to which one of a box may be an answer. ``whole`` says which keys are whole numbers.
 
     For each axis: its places that are ``live``, which all others here count alone, ``idle`` pairs of another axis and a
     place at which only its first place counts, the tables that are ``checked``, and its ``stages``. ``low``, ``high``
@@ -35,6 +36,7 @@ class Prepared:
 
     order: Integers
     first: Integers
+    counting: NDArray[np.int8]
     whole: NDArray[np.int8]
     low: NDArray[np.float64]
     high: NDArray[np.float64]

@@ -126,7 +126,7 @@ class _Preparing:
             members[number, : 1 + len(table.places)] = len(table.places), *table.places
         return Prepared(
             np.asarray([axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)], np.int64),
-            np.empty(0, np.int64),
+            np.empty(0, np.int64), np.empty((0, len(problem.questions)), np.int8),
             np.asarray([exact.is_integer(node) for question in problem.questions for node in question.keys], np.int8),
             self._low, self._high, np.concatenate([table.legal for table in self._made]).astype(np.int8),
             np.cumsum([0, *(len(table.legal) for table in self._made)]),

@@ -44,15 +44,19 @@ class Nodes:
 class Stages:
     """The instructions of an axis, as the machine takes them: see ``blocks.children``.
 
-    Without ``every`` end they say what closes boxes, and no more: see ``closing``.
+    ``counting`` are slots of what counts for each question, ``changing`` the same of what changes along the axis alone.
+    A key that does not change is ``lent``. Without ``every`` end they say what closes boxes, and no more: see
+    ``closing``. There a key in no slot is that of the parent.
     """
 
     code: Integers
     stages: Integers
     numbers: NDArray[np.float64]
     counting: Integers
+    changing: Integers
     kept: Integers
     keys: Integers
+    lent: Integers
     slots: int
     outer_slots: int
     every: int = 1
@@ -73,8 +77,11 @@ class Stages:
         inner = _Writing(Program(numbers), known, outer.slots.__getitem__)
         later = {*keys, *(arg for node in nodes.then if node not in known.columns for arg in node.args)}
         inner.write(nodes.first, {*conditions, *counting, *later})
-        holds = inner.all_of(conditions)
-        counts = [inner.all_of([holds, node]) for node in counting]
+        changed = {*nodes.first, *nodes.then}
+        own_holds = inner.all_of([node for node in conditions if node in changed])
+        own = [inner.all_of([own_holds, *{node} & changed]) for node in counting]
+        holds = inner.all_of([node for node in conditions if node not in changed])
+        counts = [inner.all_of([slot, holds, *{node} - changed]) for slot, node in zip(own, counting, strict=True)]
         kept = [inner.slots[node] for node in nodes.first if node in later]
         stop = len(inner.program.code)
         inner.forget(set(nodes.first) - later)
@@ -85,7 +92,9 @@ class Stages:
         return cls(
             np.asarray(code, np.int64).reshape(-1, 7), np.asarray([0, before, before + stop, len(code)]),
             np.asarray(list(numbers)),
-            np.asarray(counts, np.int64), np.asarray([*kept, *counts], np.int64), np.asarray(slots, np.int64),
+            np.asarray(counts, np.int64), np.asarray(own, np.int64),
+            np.asarray([*kept, *counts, *own], np.int64), np.asarray(slots, np.int64),
+            np.asarray([key not in changed and key not in known.common for key in keys], np.int64),
             inner.program.slots, outer.program.slots,
         )
 

@@ -29,6 +29,9 @@ def unbeaten(keys: NDArray[Any], numbers: NDArray[np.int64] | None = None) -> ND
     ties = () if numbers is None else (numbers,)
     left, kept = np.lexsort((*ties, *keys.T[::-1])), list[int]()
     columns = keys[left].T.copy()
+    first = np.ones(len(left), np.bool_)
+    first[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+    left, columns = left[first], columns[:, first]
     while len(left):  # sorted by all keys: nothing behind the first row beats it
         kept.append(int(left[0]))
         still = ~(columns >= columns[:, :1]).all(axis=0)
