@@ -97,7 +97,7 @@ function showSearch({ share = 1, left, done = false, legal = 0, verdicts = [0, 0
   const beyond = done && refused ? ` ${count(refused)} have sizes too great for exact numbers here, and are left out.` : "";
   const counted = !slow ? `, ${count(verdicts[0])} fit` : done ? `, ${count(slow)} of them slower than all of these` : "";
   byId("best-count").textContent = stopped || (done && !legal ? "No layout of this job is legal. shardmath recommend says why."
-    : `${done ? "" : "Searching: "}${count(legal)} legal layouts${counted}.${beyond}`);
+    : !done && !legal ? "Searching …" : `${done ? "" : "Searching: "}${count(legal)} legal layouts${counted}.${beyond}`);
 }
 
 function isChosen({ values, labels }) {
@@ -169,13 +169,14 @@ function showRanking() {
   byId("by-rule-80").textContent = isSearching() || !other ? "" : `By the published 80 % rule: ${inWords(other)}: `
     + `${seconds(other.seconds)} s a step, ${percent(1 - other.seconds / ranked.choices[0].seconds)} less, `
     + `${gib(other.peak)} GiB at the peak, runs out with a probability of ${chance(other.probability)}.`;
+  const nothingFits = ranked.nearest.length > 0;
   // Of a layout that stands above already nothing more is to be said.
   const isSaid = excluded && [...ranked.choices, ...(other ? [other] : [])].some((item) => inWords(item) === inWords(excluded));
-  byId("excluded").textContent = isSearching() || !excluded || (isSaid && !ranked.nearest.length) ? "" : !ranked.nearest.length
-    ? `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
-      + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`
-    : `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB. `
-      + "shardmath recommend names changes that make something fit.";
+  byId("excluded").textContent = isSearching() || !excluded ? "" : nothingFits
+    ? `Nothing fits. The legal layout of least memory is ${inWords(excluded)}: it needs ${gib(excluded.peak)} GiB. `
+      + "shardmath recommend names changes that make something fit."
+    : isSaid ? "" : `The next better one runs out with a probability of ${chance(excluded.probability)}: ${inWords(excluded)} would take `
+      + `${seconds(excluded.seconds)} s, and needs ${gib(excluded.peak)} GiB.`;
 }
 
 // A layout as people write it: sizes above one, TP, PP and micro-batch always.

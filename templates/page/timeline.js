@@ -72,7 +72,8 @@ function timelineFigure(points, memory, limit) {
       { class: kind === "optimizer" ? "flying" : `mb-${microbatch % 8} pass-${kind}`, x: place, width: 1, height: 10 })));
   const keys = series.map(([name, kind]) => element("li", {}, element("span", { class: `swatch ${kind}` }), `${name} `,
     element("span", { class: "number" }, gib(Math.max(...points.map(({ at }) => at[name] ?? 0))))));
-  const lines = lineKeys(memory, limit, scale).map((key) => (key.classList.add("narrow"), key));
+  const lines = lineKeys(memory, limit, scale);
+  for (const key of lines) key.classList.add("narrow");
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => element("li", {}, `${Number(((share * scale) / GIB).toPrecision(3))}`)).reverse();
   return [element("div", { class: "plot" }, element("ul", { class: "ticks", "aria-hidden": "true" }, ...ticks),
     element("div", {}, drawn, strip)), element("ul", { class: "keys" }, ...keys, ...lines)];

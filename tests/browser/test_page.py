@@ -93,9 +93,16 @@ def test_a_link_that_says_nonsense_says_so(opened: Callable[..., Any]) -> None:
 
 
 def test_a_layout_that_breaks_a_rule_is_no_layout(opened: Callable[..., Any]) -> None:
-    tab = opened("#model=llama-3.1-70b&pipeline_parallel=3&num_gpus=24")
+    tab = opened("#model=llama-3.1-70b&pipeline_parallel=3&num_gpus=48&global_batch_size=1152")
     assert "not a layout" in tab.inner_text("#headline")
     assert "pipeline_parallel = 3: must divide the layers" in tab.inner_text("#headline")
+    marked = tab.locator("[aria-invalid]")
+    assert marked.evaluate_all("fields => fields.map((field) => field.id)") == ["number-pipeline_parallel"]
+    tab.fill("#number-pipeline_parallel", "2")
+    tab.wait_for_selector("html[data-ready]")
+    assert marked.count() == 0
+    tab.fill("#number-pipeline_parallel", "3")
+    tab.wait_for_selector("html[data-ready]")
     assert not tab.is_visible("#stages")
 
 

@@ -119,3 +119,15 @@ def test_costs_and_the_rule_are_those_of_recommend(opened: Callable[..., Any]) -
     for price, ignored in (("2,1", f"price = 2,1: {rule}"), ("-1", f"price = -1: {rule}"), ("$2.50", "")):
         assert ignored in opened(f"#price={price}").inner_text("body"), price
     assert "Cost" in opened("#price=$2.50").inner_text("#headline")
+
+
+def test_a_layout_that_is_named_is_not_named_again(opened: Callable[..., Any]) -> None:
+    """The layout that memory excludes may be that of the 80 % rule, or one of those worth trying."""
+    job = {"num_gpus": 64, "global_batch_size": 64, "tensor_parallel": 2, "pipeline_parallel": 1}
+    sharded = {"model": "llama-3.1-8b", "implementation": "torchtitan", **job}
+    for asked, rule, excluded in (({}, "", "The next better one "), (sharded, "By the published 80 % rule: ", "")):
+        tab = opened("#" + urlencode(asked))
+        tab.wait_for_selector("#best[aria-busy=false] [data-best='0']")
+        for place, start in (("#by-rule-80", rule), ("#excluded", excluded)):
+            said = tab.text_content(place)
+            assert said[:len(start) or None] == start, place
