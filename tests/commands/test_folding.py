@@ -69,10 +69,12 @@ def test_80_columns_are_enough(
 def test_60_columns_cut_no_number(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Every number of a narrow output stands in a wide one too; half of one would not."""
+    """Every number of a narrow output stands in a wide one too; half of one would not, and none ends in dots."""
     numbers = {}
     for width in (60, 400):
         monkeypatch.setenv("COLUMNS", str(width))
         assert exit_code(shlex.split(command)) == 0
-        numbers[width] = {*_NUMBER.findall(re.sub(r"\S*://\S*", "", capsys.readouterr().out))}
+        text = capsys.readouterr().out
+        numbers[width] = {*_NUMBER.findall(re.sub(r"\S*://\S*", "", text))}
+        assert not re.search(r"\d[.,]?…", text)
     assert numbers[60] <= numbers[400]

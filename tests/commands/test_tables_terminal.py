@@ -118,6 +118,23 @@ def test_columns_come_closer_then_the_spare_ones_go() -> None:
     assert any("some words about it" in line for line in without)
 
 
+def test_the_last_column_that_is_left_wraps() -> None:
+    console = Console(width=24, color_system=None)
+    rows = [("alpha", "93.1%", "some words about it", "spent.alpha")]
+    with console.capture() as capture:
+        console.print(table(("part", "share", "", "term"), rows, right=(1,), spare=("term",)))
+    assert [line.rstrip() for line in capture.get().splitlines()] == [
+        "",
+        " part  share",
+        f" {'─' * 22}",
+        " alpha 93.1% some words",
+        "             about it",
+        "",
+        "Left out at this width:",
+        "term.",
+    ]
+
+
 def test_names_are_cut_at_their_signs_and_numbers_stay_whole() -> None:
     console = Console(width=40, color_system=None)
     rows = [("  stage.attention_norm", "-21,613,182,976", "one"), ("micro_batch_size", "1", "h100-80gb")]

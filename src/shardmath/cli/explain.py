@@ -38,13 +38,13 @@ def explain(
     from shardmath.account.configured import configured_on_any
     from shardmath.account.replaying import replayed
     from shardmath.allocator.settings import Settings
-    from shardmath.cli.runs import as_file, configuration_arguments, deliver, refuse_output_alone
+    from shardmath.cli.runs import as_file, configuration_arguments, deliver, refuse_unwritten
     from shardmath.commands.explain.plot import picture
     from shardmath.commands.explain.report import show, write_csv
     from shardmath.plots import refuse_unplottable, write_picture
 
     refuse_unplottable(plot)
-    refuse_output_alone(format, output)
+    refuse_unwritten(format, output=output)
     chosen, gpu, arguments = configuration_arguments(model, options)
     settings = None if alloc_conf is None else Settings.parsed(alloc_conf)
     explanation = replayed(configured_on_any(chosen, gpu, **arguments), settings)

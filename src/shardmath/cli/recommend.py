@@ -37,14 +37,14 @@ def recommend(
     Every legal layout is evaluated, again with changed inputs to show which matter. A search of every switch ends on
     Ctrl-C with the best so far.
     """
-    from shardmath.cli.runs import deliver, refuse_output_alone, search_arguments
+    from shardmath.cli.runs import deliver, refuse_unwritten, search_arguments
     from shardmath.cli.searching import searching
     from shardmath.commands.recommend import recommend as advise
     from shardmath.commands.recommend.plot import picture
     from shardmath.commands.recommend.report import show
     from shardmath.plots import refuse_unplottable, write_picture
 
-    refuse_output_alone(format, output)
+    refuse_unwritten(format, output=output, choice=choice)
     refuse_unplottable(plot)
     chosen, gpu, arguments = search_arguments(model, options)
     with searching(options["every_switch"] or dask is not None) as (stop, bar):

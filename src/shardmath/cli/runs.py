@@ -127,10 +127,11 @@ def deliver(text: str, output: str | None, report: Callable[[], None]) -> None:
     report()
 
 
-def refuse_output_alone(format: str | None, output: str | None) -> None:
-    """Raise InputError for a file's name without a format to write."""
-    if output is not None and format is None:
-        raise InputError("output", output, "must be given with --write, which says the format")
+def refuse_unwritten(format: str | None, **options: object) -> None:
+    """Raise InputError for options of what is written, where they stand on the command line without a format for it."""
+    for name, value in options.items():
+        if format is None and _asked(name, value):
+            raise InputError(name, value, "must be given with --write, which says the format")
 
 
 def _asked(name: str, value: object) -> bool:

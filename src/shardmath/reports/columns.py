@@ -47,7 +47,7 @@ def fitted(columns: Sequence[Column], spare: Sequence[str], width: int) -> tuple
     Columns come closer, then wrap, then those that are ``spare`` go, the last one first. Then names are cut at their
     signs, and where that is not enough the other columns go too, but for the first, which is folded.
     """
-    kept, left, padding = [*columns[:-1], replace(columns[-1], wraps=True)], list(spare), _PADDING
+    kept, left, padding = _last_wraps(columns), list(spare), _PADDING
     gone = set[str]()
     while not _fits(kept, padding, width):
         if padding:
@@ -57,7 +57,7 @@ def fitted(columns: Sequence[Column], spare: Sequence[str], width: int) -> tuple
             break
         elif left:
             gone.add(left.pop())
-            kept = [column for column in kept if column.title not in gone]
+            kept = _last_wraps([column for column in kept if column.title not in gone])
         elif (cut := _cut(kept, width)) is not None:
             kept = cut
             break
@@ -67,6 +67,10 @@ def fitted(columns: Sequence[Column], spare: Sequence[str], width: int) -> tuple
             kept = [replace(column, wraps=True, folds=True) for column in kept]
             break
     return kept, padding, [column.title for column in columns if column.title in gone]
+
+
+def _last_wraps(columns: Sequence[Column]) -> list[Column]:
+    return [*columns[:-1], replace(columns[-1], wraps=True)]
 
 
 def _fits(columns: Sequence[Column], padding: int, width: int) -> bool:

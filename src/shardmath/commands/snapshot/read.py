@@ -17,6 +17,9 @@ DEEPEST, MOST = 200, 10**7
 #: size in a ``history`` of the block), and that has ``_dump_snapshot``.
 SINCE = {"requested_size": "2.1"}
 WRITTEN_SINCE = "2.1"
+#: Parts of names of frames between an allocation and its cause: the first three as in ``omit_functions`` of PyTorch's
+#: torch/cuda/_memory_viz.py.
+_RECORDING = ("unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "CUDACachingAllocator::")
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,19 @@ class Part:
         return parts(f"{self.field}.{name}", self.values.get(name))
 
     def stack(self) -> tuple[str, ...]:
-        """Return the frames in words, innermost first: those of Python alone, where the stack has any."""
+        """Return the frames in words, innermost first: those of Python alone, where the stack has any.
+
+        Without them frames of the recording itself and of the allocator are left out, if there are others.
+        """
         frames = self.values.get("frames", [])
         if isinstance(frames, list):
             frames = frames[:DEEPEST]
         listed = list(parts(f"{self.field}.frames", frames))
         of_python = [frame for frame in listed if frame.word("filename").endswith(".py")]
+        asking = [frame for frame in listed if not any(name in frame.word("name") for name in _RECORDING)]
         return tuple(
             f"{frame.word('filename').rpartition('/')[2]}:{frame.number('line')} {frame.word('name')}"
-            for frame in of_python or listed
+            for frame in of_python or asking or listed
         )
 
 
