@@ -20,16 +20,10 @@ UNCOUNTED = {
     "megatron": {"attention.context.of_heads", "attention.context.of_halves", "flex_dispatch.arrived_sorted",
                  "flex_dispatch.gradient_arrived", "hadamard.matrix"},
     "huggingface": {
-        "loss.joined_gradients", "fused_head.hidden_gradient_of_part", "fused_head.labels_before",
-        *(f"fused_head.{name}_of_copy" for name in ("compiled_gradients", "linear_gradients", "selected_hidden")),
+        "loss.joined_gradients",
         # Liger's LayerNorm of heads
         "attention.q_norm.heads_input", "attention.k_norm.heads_input",
-        # smaller than what is compared with torchtune's losses can tell
-        "fused_head.value_of_parts", "fused_head.weights_of_parts", "loss.counted_labels", "loss.labels_of_recipe",
-        "loss.mean_of_all", "loss.scales_of_all", "loss.shifted_value", "loss.shifted_weight",
-        "loss.value_of_torchtune", "loss.weights_of_chunks",
         # behind a loss of torchtune
-        "loss.head_gradients_of_chunks",
         *(f"loss.{part}_held_by_caller{units}" for part in ("scored", "whole") for units in ("", "_ends", "_root")),
     },
 }

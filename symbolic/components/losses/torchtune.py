@@ -84,6 +84,7 @@ def _compiled() -> tuple[Tensor, ...]:
               **on),
         saved("sums_of_all", "loss", _TOKENS, 8, _SRC, "fp32 maxima and logarithms of sums of exponentials", **_ONCE,
               **on),
+        saved("counted_of_all", "loss", (), 4, _SRC, "fp32 number of counted labels", **_ONCE, **on),
         transient("logits_made_fp32", "loss", _LOGITS, 2, _SRC, "bf16 logits that become fp32 ones", _FORWARD, **on),
         transient("mean_of_all", "loss", (), 4, _SRC, "fp32 mean loss", (*_AFTER, *_FORWARD, *_BACKWARD), **on),
         transient("gradient_of_all", "loss", _LOGITS, 4, _SRC, "fp32 gradient of the logits", _BACKWARD, **on),
