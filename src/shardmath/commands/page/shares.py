@@ -166,8 +166,13 @@ def _listed(asking: Asking, implementation: str) -> _Listed:
         parts[model.name] = [part_data(space, part, model, asking.cluster.node_size) for space, part in own]
     variants: dict[str, dict[str, str]] = {}
     first, adapted = combinations(implementation, asking.kernels), ADAPTED.get(implementation, ())
+    known: set[tuple[str, ...]] = set()
     for model in (asking.first, *(model for model in (*asking.models, *families) if model != asking.first)):
         changes = first if model == asking.first else adapted
+        usual_ones = tuple(part["evaluator"] for part in parts.get(model.name, ()))
+        if usual_ones in known:  # the same formulas have the same kernels
+            continue
+        known.add(usual_ones)
         for key, changed in variants_of(model, asking.cluster, implementation, changes):
             variants.setdefault(key, {}).update({usual: item.name for usual, item in changed.items()})
             evaluators |= {item.name: item for item in changed.values()}
