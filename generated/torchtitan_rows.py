@@ -750,6 +750,10 @@ SCRIPTS = {
     ),
 }
 
+#: Passes of layers: their switches, and by the values of these the events of the forward and of the backward pass.
+TAPES = {
+}
+
 #: Parameters of a layer in the order of its modules, where that is not the order of the rows.
 MODULES = (
     "attention.q.weight",

@@ -6,16 +6,17 @@ from functools import cache
 
 from sympy import Integer
 
-from ..axis import fits
 from ..choices import absent_values
 from ..implementations import Implementation
 from ..ledger import Role
-from ..orders.step import PASSING, kept_gradients, parameters
+from ..orders.step import kept_gradients, parameters, passing
+from ..orders.words import WHOLE
 from ..parallel.data import states
 from ..terms import TermSet, product
 from . import megatron_units
 from .aggregates import aggregates_of
 from .build import build
+from .layers.scripts import of_tapes
 from .rows import kept_rows, local_shape
 
 #: Roles of states that the elements of parameters have.
@@ -38,10 +39,16 @@ def row_sizes(implementation: Implementation) -> TermSet:
         if row.tensor.role is Role.WEIGHT and (apart := parameters(row.tensor.shape, choices)):
             terms.add(f"pieces.{name}", product(*local_shape(apart, choices)), "tensors",
                       f"{row.tensor.meaning}: how many parameters")
-    for item in PASSING:
-        if fits(item.options, choices):
-            size = product(Integer(item.bytes), *local_shape(item.shape, choices), item.when)
-            terms.add(f"passing.{item.name}", size.xreplace(absent_values(choices)), "bytes", item.meaning)
+    for item in passing(choices):
+        size = product(Integer(item.bytes), *local_shape(item.shape, choices), item.when)
+        terms.add(f"passing.{item.name}", size.xreplace(absent_values(choices)), "bytes", item.meaning)
+    if taped := of_tapes(implementation):
+        terms.add("tape.residual", product(Integer(2), *local_shape(WHOLE, choices)), "bytes", "residual stream")
+        for place, size in enumerate(taped.sizes):
+            terms.add(f"tape.{place}", size.xreplace(absent_values(choices)), "bytes", "tensor of a walked layer")
+        for place, switch in enumerate(taped.switches):
+            terms.add(f"switch.{place}", switch.xreplace(absent_values(choices)), "1",
+                      "1 or 0: what a walked layer has")
     for aggregate in aggregates_of(implementation):
         if aggregate.pieces != 1:
             terms.add(f"pieces.{aggregate.name}", aggregate.pieces, "tensors", f"{aggregate.title}: how many")

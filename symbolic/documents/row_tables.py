@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..accounts.aggregates import aggregates_of
+from ..accounts.layers.scripts import of_tapes
 from ..accounts.row_sizes import STATES, row_sizes
 from ..accounts.rows import kept_rows
 from ..accounts.units import is_layer_input
@@ -37,6 +38,7 @@ def row_tables(implementation: Implementation) -> dict[str, Any]:
         "frozen": [f"{row.component.name}.{row.tensor.name}" for row in rows
                    if row.tensor.role is Role.WEIGHT and is_frozen(row.component, choices)],
         "scripts": scripts(choices),
+        "tapes": {} if (tapes := of_tapes(implementation)) is None else tapes.passes,
         "modules": [name for name in modules(choices) if name in names],
         "joined": {name: parts for name, parts in joined(choices).items() if names.issuperset(parts)},
         "same": {row: other for row, other in SAME_MEMORY.items() if {row, other} <= names},

@@ -8,7 +8,7 @@ from sympy import Expr, Integer
 
 from ..axis import fits
 from ..dimension import Dimension
-from . import fsdp, megatron, megatron_fsdp, megatron_local, nanotron, partitioned, transformers
+from . import fsdp, megatron, megatron_fsdp, megatron_local, nanotron, partitioned, taped, transformers
 from .words import Birth, Passing, Script
 
 PASSING: tuple[Passing, ...] = (*nanotron.PASSING, *fsdp.PASSING, *megatron.PASSING,
@@ -95,7 +95,15 @@ _MODULES = ((transformers.ANY, transformers.MODULES), (fsdp.UNITS, fsdp.MODULES)
 
 def modules(choices: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters of a layer in the order of its modules under these choices; empty where it is not known."""
+    if taped.is_taped(choices):
+        return transformers.MODULES
     return next((names for options, names in _MODULES if fits(options, choices)), ())
+
+
+def passing(choices: Mapping[str, str]) -> tuple[Passing, ...]:
+    """Return the tensors that live between moments only under these choices."""
+    is_taped = taped.is_taped(choices)
+    return tuple(item for item in PASSING if fits(item.options, choices) or (is_taped and item.name in taped.PASSING))
 
 
 def parameters(shape: tuple[Dimension, ...], choices: Mapping[str, str]) -> tuple[Dimension, ...]:
@@ -120,12 +128,10 @@ def walked(choices: Mapping[str, str]) -> frozenset[str]:
     return frozenset(name for options, names in (*fsdp.WALKED, *megatron.WALKED, *megatron_local.WALKED,
                                                     *megatron_fsdp.WALKED, *transformers.WALKED)
                      for name in names
-                     if fits(options, choices))
+                     if fits(options, choices)).union(taped.walked(choices))
 
 
 def scripts(choices: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the events at every point of a step under these choices."""
-    return {
-        item.point: tuple(item.events.split()) for item in SCRIPTS
-        if fits(item.options, choices)
-    }
+    fitting = {item.point: tuple(item.events.split()) for item in SCRIPTS if fits(item.options, choices)}
+    return fitting | taped.scripts(choices)

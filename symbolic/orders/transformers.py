@@ -416,8 +416,9 @@ _UNSHARDED: tuple[Script, ...] = (
 
 #: Words at the points of a step that FSDP2 puts before those of a step without it, and behind them.
 _OF_LAYERS: Mapping[str, tuple[str, str]] = {
-    "layer_forward": ("open:layer", "close:layer"), "backward_start": ("", ""), "last_reduce": ("", ""),
-    "layer_backward": ("reopen:layer", "unshare:first reduce:layer"),
+    "backward_start": ("", ""), "last_reduce": ("", ""),
+    **{f"{kind}_forward": (f"open:{kind}", f"close:{kind}") for kind in ("layer", "expert_layer")},
+    **{f"{kind}_backward": (f"reopen:{kind}", f"unshare:first reduce:{kind}") for kind in ("layer", "expert_layer")},
 }
 #: Conditions of weights that are not tied, and that are: one unit has final norm, embedding and head then.
 _APART, _JOINED = "if:units.apart:", "if:units.joined:"
@@ -442,17 +443,22 @@ _OF_UNITS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 
 
-def _sharded(units: str, attention: str, point: str, events: str) -> Script:
-    """Return the script of a point with FSDP2, which reduces gradients of each micro-batch, so it adds none."""
-    before, behind = _OF_UNITS[units].get(point, ("", ""))
-    kept = [word.replace("held_by_caller", f"held_by_caller_{units}") for word in events.split()
-            if word != "sum" and (point, word) != ("embedding_backward", "-last_steps.loss")]
-    if (units, point) == ("ends", "embedding_forward"):
-        kept.insert(kept.index("next") + 1, f"{_APART}close:embedding")
-    options = {**_SHARDED, "units": (units,), **attended.OPTIONS[attention]}
-    return Script(point, " ".join((before, *kept, behind)).strip(), options)
+def with_units(units: str, events: Mapping[str, str]) -> dict[str, str]:
+    """Return the events at every point with FSDP2, which reduces gradients of each micro-batch, so it adds none."""
+    result = {}
+    for point in dict.fromkeys((*events, *_OF_UNITS[units])):
+        before, behind = _OF_UNITS[units].get(point, ("", ""))
+        kept = [word.replace("held_by_caller", f"held_by_caller_{units}") for word in events.get(point, "").split()
+                if word != "sum" and (point, word) != ("embedding_backward", "-last_steps.loss")]
+        if (units, point) == ("ends", "embedding_forward"):
+            made = next(place for place, word in enumerate(kept) if word in _EMBEDDED)
+            kept.insert(made + 1, f"{_APART}close:embedding")
+        result[point] = " ".join((before, *kept, behind)).strip()
+    return result
 
 
+#: Words that make the output of the embedding.
+_EMBEDDED = ("next", "begin")
 #: Events without FSDP2 at every point, by kernel of attention.
 EVENTS: Mapping[str, Mapping[str, str]] = {
     attention: {item.point: item.events for item in _UNSHARDED
@@ -461,8 +467,9 @@ EVENTS: Mapping[str, Mapping[str, str]] = {
 }
 SCRIPTS: tuple[Script, ...] = (
     *_UNSHARDED,
-    *(_sharded(units, attention, point, events.get(point, "")) for units, own in _OF_UNITS.items()
-      for attention, events in EVENTS.items() for point in dict.fromkeys((*events, *own))),
+    *(Script(point, words, {**_SHARDED, "units": (units,), **attended.OPTIONS[attention]})
+      for units in _OF_UNITS for attention, events in EVENTS.items()
+      for point, words in with_units(units, events).items()),
     *(script for option, names in adapted.ADAPTERS.items() if names
       for script in scripts_of(names, "fused", {**_FROZEN, "adapters": (option,)})),
 )

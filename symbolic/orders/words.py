@@ -30,6 +30,11 @@ events at the points of a step. An event is a word:
 * ``roots:STATE``: roots of a state, tensor by tensor, which an optimizer of lists makes and frees.
 * ``later:EVENT`` is an event of all layers but the first; ``if:NAME:EVENT`` one where ``NAME``, which passes or is a
   row, has bytes.
+* ``tape:PASS`` is a pass of a layer that is walked operation by operation (``accounts/layers/scripts.py``). ``begin``
+  makes the residual stream, which each such layer hands to the next; ``read:NAME`` saves it as the head's input.
+  ``return`` makes its gradient, ``returned`` frees that behind the embedding. The words of a pass are ``make:`` and
+  ``let:`` of a tensor, ``grad:`` of a parameter, ``added``, ``keep:`` of what the pass is given, ``pass`` of its
+  result, and ``take:`` and ``give:`` of the stream's gradient.
 * ``zero:take``: a gradient goes into the bucket of DeepSpeed's ZeRO, which the first one makes; ``zero:reduce`` reduces
   that and keeps the tensors that the rank's part cuts, ``zero:widen`` makes their norms and an fp32 copy of the part,
   and ``zero:end`` frees the copy. In stage 3 ``zero:begin`` begins a pass of the model, ``zero:in:NAME`` and

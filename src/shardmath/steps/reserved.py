@@ -14,7 +14,7 @@ from shardmath.errors import InputError
 from shardmath.steps.answers import Replay
 from shardmath.steps.peaks import refuse_another_peak
 from shardmath.steps.rows import Rows
-from shardmath.steps.step import Steps, refuse_unreplayed
+from shardmath.steps.step import Steps, refuse_unreplayed, refuse_unwalked
 
 
 def replayed_steps(
@@ -31,6 +31,7 @@ def replayed_steps(
     """
     refuse_unreplayed(evaluator.choices, values)
     rows = Rows.of(evaluator, values, account)
+    refuse_unwalked(rows)
     if not rows.layers:
         raise InputError("pipeline_rank", values["pipeline_rank"], "must have layers: others are not replayed yet")
     steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from types import ModuleType
+from typing import NamedTuple
 
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import ROLES
@@ -42,6 +43,15 @@ class Row:
     of_layer: bool
 
 
+class PassEvent(NamedTuple):
+    """An event of a walked layer: a word, the name of a tensor or parameter, and bytes and row of what is made."""
+
+    word: str
+    name: str
+    size: int
+    row: str
+
+
 @dataclass(frozen=True)
 class Rows:
     """All rows of a rank at the values of its parameters, and the terms of its account."""
@@ -51,6 +61,8 @@ class Rows:
     sizes: Mapping[str, int]
     every: tuple[Row, ...]
     scripts: Mapping[str, tuple[str, ...]]
+    passes: Mapping[str, tuple[PassEvent, ...]]
+    """Events of passes of layers that are walked operation by operation."""
     states: Mapping[str, tuple[str, str, bool]]
     sums: Mapping[str, tuple[str, bool]]
     choices: Mapping[str, str]
@@ -78,8 +90,9 @@ class Rows:
         whole = terms_at(module, {**values, **switches}) if switches else {}
         others = {name: 0 if sizes[name] else math.ceil(size) for name, size in whole.items()}
         dropped = tuple(_rows(module, others, tensors))
-        return cls(values, account, sizes, every, _scripts(module, sizes), module.STATES, module.SUMS,
-                   evaluator.choices, module.SAME, module.MODULES, frozenset(module.FROZEN), dropped)
+        return cls(values, account, sizes, every, _scripts(module, sizes), _passes(module, sizes),
+                   module.STATES, module.SUMS, evaluator.choices,
+                   module.SAME, module.MODULES, frozenset(module.FROZEN), dropped)
 
     @cached_property
     def roles(self) -> Mapping[str, str]:
@@ -204,6 +217,22 @@ def _scripts(module: ModuleType, sizes: Mapping[str, int]) -> dict[str, tuple[st
     """Return the events at every point, of those with a condition the ones whose tensor has bytes."""
     return {point: tuple(event for word in script if (event := _event(word, sizes))) for point, script in
             module.SCRIPTS.items()}
+
+
+def _passes(module: ModuleType, sizes: Mapping[str, int]) -> dict[str, tuple[PassEvent, ...]]:
+    """Return the events of passes, of all cases those that the values of switches have."""
+    passes = {}
+    for kind, (switches, by_case) in module.TAPES.items():
+        case = by_case[tuple(sizes[f"switch.{number}"] for number in switches)]
+        for way, events in zip(("forward", "backward"), case, strict=True):
+            passes[f"{kind}_{way}"] = tuple(_pass_event(event, sizes) for event in events.split())
+    return passes
+
+
+def _pass_event(event: str, sizes: Mapping[str, int]) -> PassEvent:
+    word, _, operands = event.partition(":")
+    name, size, row = (*operands.split("/"), "", "")[:3]
+    return PassEvent(word, name, sizes[f"tape.{size}"] if size else 0, row)
 
 
 def _event(word: str, sizes: Mapping[str, int]) -> str:

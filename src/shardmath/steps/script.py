@@ -11,6 +11,7 @@ from shardmath.steps.megatron_units import MegatronUnits
 from shardmath.steps.partition import Partition
 from shardmath.steps.rows import IN_LAYER, Row, Rows
 from shardmath.steps.states import States
+from shardmath.steps.tapes import Tapes
 from shardmath.steps.trace import EXCHANGE, EXPERTS, PIPELINE, TENSOR, Trace
 from shardmath.steps.units import Units
 
@@ -71,6 +72,7 @@ class Player:
         self._shared: Held = {}
         self._walks_layers = any(word.startswith("drop") for word in rows.scripts["layer_forward"])
         self._next: int | None = None
+        tapes = Tapes(rows, trace, self._keep_gradient, self._add)
         self._words: dict[str, Callable[[str, _Point], object]] = {
             "save": self._save, "free": self._free, "grad": self._make_gradients, "drop": self._drop,
             "at": self._enter, "use": lambda name, point: states.use(name), END: self._save_rest, "again": self._again,
@@ -78,6 +80,10 @@ class Player:
             "bind": lambda name, point: self.bound.bind_gradient(point.here),
             "unbind": lambda name, point: self.bound.unbind(),
             "copied": self._copy, "added": self._add, "share": self._share, "unshare": self._unshare,
+            "tape": lambda name, point: tapes.play(name, point.held), "begin": lambda name, point: tapes.begin(),
+            "read": lambda name, point: tapes.read(name, point.held),
+            "return": lambda name, point: tapes.begin_backward(),
+            "returned": lambda name, point: tapes.end_backward(),
             "later": self._later, "on": self._enter_stream, "zero": lambda name, point: self.partition.play(name),
             "sum": self._end_microbatch, "sent": self._send, "wait": self._wait,
             "receive": lambda name, point: trace.receive() if point.here_too else None, "next": self._hand_over,
@@ -152,16 +158,19 @@ class Player:
         kept = self.rows.sizes["state.kept_gradient"]
         for row in self.rows.every if point.here_too else ():
             if row.role == "weight" and name in (row.component, row.name) and row.name not in self.rows.frozen:
-                self.gradients.append(row.size)
-                key = self._trace.allocate(kept * row.size, f"{row.component}.gradient")
-                if isinstance(self.units, Units):
-                    self.units.keep(row, key)
-                elif self._is_partitioned:
-                    self.partition.make(row, key)
-                else:
-                    (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
+                self._keep_gradient(row, row.size, self._trace.allocate(kept * row.size, f"{row.component}.gradient"))
 
-    def _add(self, name: str, point: _Point) -> None:
+    def _keep_gradient(self, row: Row, elements: int, key: int) -> None:
+        """Keep the gradient of a parameter until it is added to earlier ones, reduced, or the step is done."""
+        self.gradients.append(elements)
+        if isinstance(self.units, Units):
+            self.units.keep(row, key)
+        elif self._is_partitioned:
+            self.partition.make(row, key)
+        else:
+            (self._added if self._sums else self._passing.setdefault("grad", [])).append(key)
+
+    def _add(self, name: str = "", point: _Point | None = None) -> None:
         self._trace.free_all(self._added)
         self._added = []
 

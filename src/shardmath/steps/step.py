@@ -43,15 +43,18 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
     if choices["pipeline"] != "own":
         rule = f"must be 1 with PyTorch's schedules: {_MORE}"
         raise InputError("pipeline_parallel", values["pipeline_parallel"], rule, "1")
-    if choices["layers"] == "experts" and (choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused"):
+    of_transformers = choices["peak"] == "torch" and choices["router"] != "torchtitan"
+    if choices["layers"] == "experts" and not of_transformers and (
+            choices["peak"] != "megatron_te" or choices["weight_gradient"] != "fused"):
         rule = f"must be dense without Transformer Engine and its weight gradients in place: {_MORE}"
         raise InputError("layers", "experts", rule, "dense")
-    if choices["mlp"] != "swiglu" and (choices["layers"] == "experts" or choices["peak"] == "megatron_local"):
+    if choices["mlp"] != "swiglu" and not of_transformers and (
+            choices["layers"] == "experts" or choices["peak"] == "megatron_local"):
         rule = f"must be swiglu with experts, and without Transformer Engine: {_MORE}"
         raise InputError("mlp", choices["mlp"], rule, "swiglu")
     if choices["documents"] == "packed" and choices["peak"] == "megatron_local":
         raise InputError("documents", "packed", f"must be one without Transformer Engine: {_MORE}", "one")
-    if choices["heads"] == "latent" and choices["peak"] != "megatron_te":
+    if choices["heads"] == "latent" and choices["peak"] != "megatron_te" and not of_transformers:
         rule = f"must be grouped without Transformer Engine: {_MORE}"
         raise InputError("heads", "latent", rule, "grouped")
     if choices["adapters"] != "none" and choices["data_parallel"] == "fsdp":
@@ -72,6 +75,15 @@ def refuse_unreplayed(choices: Mapping[str, str], values: Mapping[str, int]) -> 
         if limit.blamed:
             raise InputError(limit.blamed, choices[limit.blamed], limit.rule, _NEAREST[limit.blamed])
         raise InputError(limit.name, values[limit.name], limit.rule, str(limit.most))
+
+
+def refuse_unwalked(rows: Rows) -> None:
+    """Raise InputError for layers of PyTorch's step that are neither written out nor walked operation by operation."""
+    if rows.choices["peak"] != "torch" or rows.passes:
+        return
+    for axis, known in (("layers", "dense"), ("heads", "grouped")):
+        if rows.choices[axis] != known:
+            raise InputError(axis, rows.choices[axis], f"must be {known} beside the other kernels: {_MORE}", known)
 
 
 def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
@@ -99,7 +111,7 @@ def limits(choices: Mapping[str, str]) -> Iterator[Limit]:
 _MORE = "steps of others are not replayed yet"
 #: Options, words for them, and those of other axes with which their order is known.
 _BESIDE: tuple[tuple[Mapping[str, tuple[str, ...]], str, Mapping[str, str]], ...] = (
-    ({"attention": ("eager",)}, "eager attention",
+    ({"attention": ("eager",), "layers": ("dense",)}, "eager attention",
      {"adapters": "none", "capping": "none", "sinks": "none", "softmax": "fp32", "window": "none"}),
     ({"norms": ("both",), "peak": IMPLEMENTATIONS["megatron"]["replayed"]["peak"]}, "norms behind attention and MLP",
      {"layers": "dense", "peak": "megatron_te"}),

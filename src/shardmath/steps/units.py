@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from shardmath.steps.rows import IN_LAYER, Row, Rows
+from shardmath.steps.rows import PLACES, Row, Rows
 from shardmath.steps.trace import GATHER, REDUCE, Trace
 
 #: Units that have done their forward pass when the model has.
@@ -45,7 +45,7 @@ class Units:
         self._are_cast = rows.sizes["state.weight"] != COMPUTE
         self._known = {word.removeprefix("reduce:") for script in rows.scripts.values() for word in script
                        if word.startswith("reduce:")}
-        self._parts = {"layer": IN_LAYER, "embedding": ("FIRST",), "last": ("LAST",), "root": ("FIRST", "LAST"),
+        self._parts = {**PLACES, "embedding": ("FIRST",), "last": ("LAST",), "root": ("FIRST", "LAST"),
                        "joined": ("LAST", "FIRST")}
         self._open: dict[str, _Open] = {}
         self._made: dict[str, list[tuple[str, int]]] = {}
@@ -166,15 +166,19 @@ class Units:
         return parameters
 
     def _unit_of(self, row: Row) -> str:
-        return next(unit for unit, places in self._parts.items() if row.place in places and unit in self._known)
+        """Return the unit of a parameter: of a part that all layers have, that of the layer at work."""
+        units = [unit for unit, places in self._parts.items() if row.place in places and unit in self._known]
+        return next((unit for unit in units if unit in self._open), units[0])
 
     def _weights(self, unit: str) -> list[Row]:
         """List the parameters of a unit in the order of its modules."""
         places = self._parts[unit]
         weights = (row for row in self._rows.every if row.role == "weight" and row.place in places)
         return sorted(weights, key=lambda row: (
-            unit != "layer" and places.index(row.place), self._rows.in_modules(row)))
+            unit not in PLACES and places.index(row.place), self._rows.in_modules(row)))
 
     def _aligned(self, unit: str) -> int:
         components = dict.fromkeys(row.component for row in self._weights(unit))
-        return math.ceil(sum(Fraction(self._rows.account[f"{name}.aligned"]) for name in components))
+        account = self._rows.account
+        return math.ceil(sum(Fraction(account[f"{name}.{kind}"]) for name in components
+                             for kind in ("aligned", "expert_aligned") if f"{name}.{kind}" in account))

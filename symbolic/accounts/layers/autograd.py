@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from sympy import Expr
 
@@ -95,10 +97,28 @@ class Tape:
         return ends
 
 
+class Happening(Enum):
+    """Kinds of events: tensors are made and freed, gradients of parameters made, and added to earlier ones."""
+
+    MADE = "made"
+    FREED = "freed"
+    GRADIENT = "gradient"
+    ADDED = "added"
+
+
+class Event(NamedTuple):
+    """An event of a pass, with the tensor, and the name of the operation that makes it or of the parameter."""
+
+    kind: Happening
+    storage: Storage | None = None
+    made_by: str = ""
+
+
 class Walk:
     """A backward pass over a tape; levels are beside all that the forward pass saved.
 
-    ``moments`` has the level of every moment at which something is freed again, by the operation and a number.
+    ``moments`` has the level of every moment at which something is freed again, by the operation and a number;
+    ``events`` have the order of all that is made and freed.
     ``added``: gradients of parameters are added to earlier ones at once. ``again``: the forward pass is run again; its
     moments are there too, and an operation's own function holds what was saved, and nothing once it has returned.
     """
@@ -106,6 +126,7 @@ class Walk:
     def __init__(self, tape: Tape, added: bool, again: bool = False) -> None:
         self.level: dict[Expr, int] = {}
         self.moments: dict[tuple[str, int], dict[Expr, int]] = {}
+        self.events: list[Event] = []
         self._tape, self._added, self._again = tape, added, again
         self._held: list[Storage] = []
         self._name, self._rising, self._of_name = "", False, 0
@@ -130,6 +151,8 @@ class Walk:
                 self.drop(storage)
             for value, gradient in zip(operation.inputs, made, strict=True):
                 self._deliver(value, gradient, ready)
+            if self._parameters:
+                self.events.append(Event(Happening.ADDED, made_by=operation.name))
             for storage in self._parameters if self._added else ():
                 self.drop(storage)
             self._parameters.clear()
@@ -139,7 +162,9 @@ class Walk:
         for product, number in size.items():
             self.level[product] = self.level.get(product, 0) + number
         self._rising = True
-        return Storage(size, 1)
+        made = Storage(size, 1)
+        self.events.append(Event(Happening.MADE, made, f"{self._name} gradient"))
+        return made
 
     def drop(self, storage: Storage) -> None:
         """Give a tensor up; without holders it is freed."""
@@ -149,6 +174,7 @@ class Walk:
         if self._rising:
             self.moments[self._name, self._of_name] = {key: value for key, value in self.level.items() if value}
             self._of_name, self._rising = self._of_name + 1, False
+        self.events.append(Event(Happening.FREED, storage))
         for product, number in storage.size.items():
             self.level[product] = self.level.get(product, 0) - number
 
@@ -164,9 +190,10 @@ class Walk:
                 self.drop(storage)
             self._held = []
 
-    def parameter(self, size: Size) -> None:
+    def parameter(self, size: Size, weight: str) -> None:
         """Make the gradient of a parameter, which is kept, or added to that of earlier micro-batches."""
         self._parameters.append(self.make(size))
+        self.events[-1] = Event(Happening.GRADIENT, self._parameters[-1], weight)
 
     def _run_again(self) -> None:
         """Run the forward pass, as a rule to the operation that saves the last tensor, beside the gradients there are.
@@ -193,19 +220,30 @@ class Walk:
 
     def _go_forward(self, operations: list[Operation], last: int, words: str, saves: bool = True) -> None:
         """Make and free tensors operation by operation; stop at number ``last`` if all that it saves is there."""
-        there = {value.storage for value in self._tape.operations[0].results}
+        there = dict.fromkeys(value.storage for value in self._tape.operations[0].results)
         kept, ends = {*there}, self._tape.ends()
         for operation in operations:
-            if operation.number == last and there.issuperset(operation.saved):
+            if operation.number == last and there.keys() >= {*operation.saved}:
+                kept.update(operation.saved)
                 break
-            made = dict.fromkeys([*(value.storage for value in operation.results), *operation.saved])
-            self._change([storage for storage in made if storage not in there], 1)
-            there.update(made)
+            results = dict.fromkeys([*(value.storage for value in operation.results), *operation.saved])
+            made = [storage for storage in results if storage not in there]
+            self._change(made, 1)
+            self.events += [Event(Happening.MADE, storage, operation.name) for storage in made]
+            there |= dict.fromkeys(made)
             kept.update(operation.saved if saves else ())
             self.moments[f"{operation.name}{words}", 0] = {key: value for key, value in self.level.items() if value}
-            freed = [storage for storage in there - kept if ends.get(storage, 0) <= operation.number]
-            self._change(freed, -1)
-            there.difference_update(freed)
+            freed = [storage for storage in there if storage not in kept
+                     and ends.get(storage, 0) <= operation.number]
+            self._free(freed, there)
+        if last >= 0:
+            self._free([storage for storage in there if storage not in kept], there)
+
+    def _free(self, storages: list[Storage], there: dict[Storage, None]) -> None:
+        self._change(storages, -1)
+        self.events += [Event(Happening.FREED, storage) for storage in storages]
+        for storage in storages:
+            del there[storage]
 
     def _unsaved(self) -> list[Storage]:
         """Return what is saved once the forward pass has run again, beside the layer's input."""

@@ -85,7 +85,7 @@ class Operations:
     def read(self, weight: str, shape: Shape, bytes: int = LOW, saved: list[Storage] | None = None) -> Value:
         """Record a parameter, or what is taken out of it, as a tensor; its backward pass makes the gradient."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            walk.parameter(sized(LOW * self.weights[weight]))
+            walk.parameter(sized(LOW * self.weights[weight]), weight)
             return []
         return self.value(weight, [], shape, bytes, backward=backward, saved=saved)
 
@@ -163,12 +163,12 @@ class Operations:
             made = [walk.make(self.bytes_of(shape, width)) for _ in range(2)]
             walk.returned()
             if width == LOW:
-                walk.parameter(sized(LOW * elements))
+                walk.parameter(sized(LOW * elements), weight)
                 walk.drop(made.pop())
                 return made
             reduced = walk.make(sized(width * elements))
             walk.drop(made.pop())
-            walk.parameter(sized(LOW * elements))
+            walk.parameter(sized(LOW * elements), weight)
             walk.drop(reduced)
             return made
         return self.value("scale", [value], shape, width, backward=backward, saved=[value.storage])
@@ -228,11 +228,11 @@ class Operations:
             *local_shape(shape[len(TOKENS):], self.choices))
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            walk.parameter(sized(LOW * self.weights[weight]))
+            walk.parameter(sized(LOW * self.weights[weight]), weight)
             made = walk.make(self.bytes_of(value.shape, LOW))
             walk.returned()
             if added:
-                walk.parameter(sized(LOW * added))
+                walk.parameter(sized(LOW * added), bias)
             return [made]
         return self.value(weight, [value], shape, backward=backward, saved=[value.storage])
 

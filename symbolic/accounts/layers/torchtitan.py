@@ -61,7 +61,7 @@ class TitanLayer(Layer):
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = walk.make(self.bytes_of(shape, LOW))
-            walk.parameter(sized(LOW * self.weights[weight]))
+            walk.parameter(sized(LOW * self.weights[weight]), weight)
             return [made]
         statistics = Storage(self.bytes_of(shape[:-1], HIGH))
         return self.value("norm", [value], shape, backward=backward, saved=[value.storage, statistics])
@@ -242,7 +242,7 @@ class TitanExpertLayer(TitanLayer):
     def _grouped(self, value: Value, weight: str, shape: Shape, ends: Value) -> Value:
         """Multiply the tokens of each expert with its matrix."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            walk.parameter(sized(LOW * self.weights[weight]))
+            walk.parameter(sized(LOW * self.weights[weight]), weight)
             return [walk.make(self.bytes_of(value.shape, LOW))]
         return self.value(weight, [value], shape, backward=backward, saved=[value.storage, ends.storage])
 

@@ -123,16 +123,16 @@ class Layer(Operations):
         plain = self.choices["normalisation"] == "layer_plain"
         value = self.cast(value, HIGH) if plain else value
         tokens = value.shape[:-1]
-        own = [self.weights[key] for key in (f"{name}.weight", f"{name}.bias") if key in self.weights]
+        own = [key for key in (f"{name}.weight", f"{name}.bias") if key in self.weights]
 
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             made = walk.make(self.bytes_of(value.shape, value.bytes))
-            for elements in own:
-                walk.parameter(sized(LOW * elements))
+            for key in own:
+                walk.parameter(sized(LOW * self.weights[key]), key)
             return [made]
         saved = [value.storage, *(Storage(self.bytes_of(tokens, HIGH)) for _ in range(2))]
         if self.choices["norm"] == "eager_scale":
-            saved.append(Storage(sized(LOW * own[0])))
+            saved.append(Storage(sized(LOW * self.weights[own[0]])))
         out = self.value("norm", [value], value.shape, value.bytes, backward=backward, saved=saved)
         return self.cast(out, LOW) if plain else out
 
@@ -147,7 +147,7 @@ class Layer(Operations):
         for place, count in enumerate((Integer(1), number - 1)):
             def backward(walk: Walk, gradients: list[Storage], count: Expr = count) -> list[Storage]:
                 made = walk.make(sized(LOW * count * each))
-                walk.parameter(sized(LOW * count * self.weights[weight] / number))
+                walk.parameter(sized(LOW * count * self.weights[weight] / number), weight)
                 return [made]
             statistics = [Storage(sized(HIGH * count * product(*local_shape(tuple(tokens))))) for _ in range(2)]
             part = Value(value.storage, value.shape, LOW, split, place)
@@ -295,13 +295,14 @@ class Layer(Operations):
         if rope == "shared_half":
             return self.turn_halves(value, *self.halves(value, value.shape, bytes=value.bytes // 2))
         bytes = HIGH if "fp32" in rope else value.bytes
+        cosines, sines = self._tables(bytes)
+        wide = self.cast(value, HIGH) if rope == "repeated_fp32" else value
+        along = self.with_table(wide, bytes, cosines)
         # A half is written as numbers of half as many bytes.
         first, second = (self.simple("slice", value, bytes=value.bytes // 2, view=True) for _ in range(2))
         joined = self.joined(value.shape, [self.simple("negative", second), first], value.bytes)
-        if rope == "repeated_fp32":
-            value, joined = self.cast(value, HIGH), self.cast(joined, HIGH)
-        cosines, sines = self._tables(bytes)
-        return self.add(self.with_table(value, bytes, cosines), self.with_table(joined, bytes, sines))
+        across = self.cast(joined, HIGH) if rope == "repeated_fp32" else joined
+        return self.add(along, self.with_table(across, bytes, sines))
 
     def turn_halves(self, value: Value, first: Value, second: Value) -> Value:
         """Record the same of each half alone, with tables as wide as a half; a half has as many numbers of one byte."""
@@ -389,7 +390,7 @@ def _gelu_python(layer: Layer, value: Value) -> Value:
 def _xielu(layer: Layer, value: Value) -> Value:
     """Record xIELU: of positive inputs a square and a part of them, of others an exponential instead of the square."""
     def slope(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-        walk.parameter(sized(LOW * layer.weights["gelu.slopes"] / 2))
+        walk.parameter(sized(LOW * layer.weights["gelu.slopes"] / 2), "gelu.slopes")
         return []
     rising, falling = layer.value("slope", [], (), backward=slope), layer.value("slope", [], (), backward=slope)
     falling = layer.simple("shift", falling, passed=True)

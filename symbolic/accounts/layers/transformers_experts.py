@@ -157,11 +157,11 @@ class ExpertLayer(Layer):
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
             wide = [walk.make(copy.size) for copy in copies]
             if not wide:
-                walk.parameter(sized(HIGH * weight))
+                walk.parameter(sized(HIGH * weight), "router.weight")
             made = walk.make(value.storage.size)
             walk.returned()
             for each in wide:
-                walk.parameter(sized(LOW * weight))
+                walk.parameter(sized(LOW * weight), "router.weight")
                 walk.drop(each)
             return [made]
         return self.value("router.weight", [value], _ALL, HIGH, backward=backward, saved=[value.storage, *copies])
@@ -201,7 +201,7 @@ class ExpertLayer(Layer):
         restored = self.simple("index", weighted, saved=[back.storage])
         out = self._summed(restored)
         out = self.cast(out, LOW) if out.bytes == HIGH else out
-        self.tape.name(numbers, narrow, counted, restored, *last)
+        self.tape.name(numbers, narrow, counted, tokens, results, restored, *last)
         return out
 
     def _bias(self, weight: str, shape: Shape, numbers: Value) -> list[Value]:
@@ -241,9 +241,8 @@ class ExpertLayer(Layer):
     def _grouped(self, value: Value, weight: str, shape: Shape, offsets: Storage, added: list[Value]) -> Value:
         """Multiply the tokens of each expert with its matrix, and add its bias in place."""
         def backward(walk: Walk, gradients: list[Storage]) -> list[Storage]:
-            made = walk.make(self.bytes_of(value.shape, LOW))
-            walk.parameter(sized(LOW * self.weights[weight]))
-            return [made]
+            walk.parameter(sized(LOW * self.weights[weight]), weight)
+            return [walk.make(self.bytes_of(value.shape, LOW))]
         out = self.value(weight, [value], shape, backward=backward, saved=[value.storage, offsets])
         for each in added:
             storage, out = out.storage, self.add(out, each)

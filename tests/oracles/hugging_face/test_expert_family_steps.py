@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from oracles.hugging_face.family_steps import recorded
-from oracles.hugging_face.test_family_steps import assert_moments_behind_the_head, assert_peak, ours
+from oracles.hugging_face.test_family_steps import assert_moments_behind_the_head, assert_peak, run_of
+
+from shardmath.account.accounting import Explanation
+from shardmath.account.replaying import replayed
 
 pytestmark = pytest.mark.slow
 
@@ -218,14 +221,21 @@ def drawn(draw: Random, family: str) -> tuple[Keys, Keys]:
     return config, run
 
 
+def assert_replay(counted: Explanation, config: Keys, run: Keys) -> None:
+    """Demand a replay, and that its own peak is the ledger's."""
+    assert counted.replay is not None, (counted.replay_unknown, config, run)
+    assert counted.replay.allocated_bytes == counted.peak_bytes, (config, run)
+
+
 @pytest.mark.cases(2, 60)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_moment_on_one_gpu(draw: Random, family: str, tmp_path: Path) -> None:
     config, run = drawn(draw, family)
     run["attention"] = draw.choice(ATTENTION.get(family, ("sdpa", "sdpa", "eager")))
-    counted, record = ours(tmp_path, config, **run), recorded(config, **run)
+    counted, record = replayed(run_of(tmp_path, config, **run)), recorded(config, **run)
     assert_moments_behind_the_head(counted, record, config, run)
     assert_peak(counted, record, config, run)
+    assert_replay(counted, config, run)
 
 
 @pytest.mark.cases(2, 40)
@@ -236,5 +246,6 @@ def test_peak_with_all_shared_out(draw: Random, family: str, tmp_path: Path) -> 
     config["num_hidden_layers"] += 1
     run["ranks"] = draw.choice((2, 4, 8))
     run["attention"], *_ = ATTENTION.get(family, ("sdpa",))
-    counted, record = ours(tmp_path, config, **run), recorded(config, **run)
+    counted, record = replayed(run_of(tmp_path, config, **run)), recorded(config, **run)
+    assert_replay(counted, config, run)
     assert counted.peak_bytes == pytest.approx(record.peak, rel=0, abs=SCALARS), (config, run)

@@ -17,7 +17,7 @@ from oracles.hugging_face.family_steps import recorded
 from oracles.hugging_face.public_families import FAMILIES, Draw
 from oracles.instruments.traced import explained
 
-from shardmath.account.configured import configured
+from shardmath.account.configured import Configuration, configured
 from shardmath.models.dense_families import GELU
 
 pytestmark = pytest.mark.slow
@@ -62,19 +62,23 @@ def drawn(draw: Random, family: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return config, run
 
 
-def ours(
+def run_of(
     folder: Path, config: dict[str, Any], *, sequence: int, batch: int, full: bool, microbatches: int, ranks: int = 1,
     attention: str = "sdpa", is_sharded: bool = True, is_accelerates: bool = False, is_offloaded: bool = False,
-) -> Any:
+) -> Configuration:
     model = read_config(folder, config)
     units = {} if is_accelerates else {"units": "root", "reshard": "default"}
     units |= {"zero_offload": "fsdp"} if is_offloaded else {}
-    return explained(configured(
+    return configured(
         model, "b300", implementation="huggingface", seq_length=sequence, micro_batch_size=batch,
         global_batch_size=batch * microbatches * ranks, data_parallel=ranks, recompute="full" if full else "none",
         torch_workspace_bytes=0,
         kernels={"peak": "torch", "loss": "huggingface_freed", "attention": attention,
-                 **({"data_parallel": "fsdp", **units} if ranks > 1 and is_sharded else {})}))
+                 **({"data_parallel": "fsdp", **units} if ranks > 1 and is_sharded else {})})
+
+
+def ours(folder: Path, config: dict[str, Any], **run: Any) -> Any:
+    return explained(run_of(folder, config, **run))
 
 
 def too_many(run: dict[str, Any], counted: Any) -> tuple[int, ...]:
