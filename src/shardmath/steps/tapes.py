@@ -50,7 +50,7 @@ class Tapes:
 
     def play(self, name: str, held: Held) -> None:
         """Play a pass: ``held`` are the tensors that it saves, or frees."""
-        given, is_kept = self._stream, False
+        entering, is_kept = self._stream, False
         for word, tensor, size, row in self._rows.passes[name]:
             if word == "make":
                 held[tensor] = self._trace.allocate(size, row)
@@ -61,7 +61,7 @@ class Tapes:
             elif word == "added":
                 self._add()
             elif word == "keep":
-                held[tensor], is_kept = given, True
+                held[tensor], is_kept = entering, True
             elif word == "pass":
                 self._stream = self._trace.allocate(self._size, STREAM)
             elif word == "take":
@@ -69,14 +69,14 @@ class Tapes:
             else:
                 self._gradient = held.pop(tensor)
         if name.endswith("forward"):
-            self._let_go(given, is_kept)
+            self._let_go(entering, is_kept)
 
-    def _let_go(self, given: int, is_kept: bool) -> None:
+    def _let_go(self, entering: int, is_kept: bool) -> None:
         """End a forward pass, behind which nothing has a name for its input, but for the first layer's."""
-        if given == self._embedded:
+        if entering == self._embedded:
             self._is_kept = is_kept
         elif not is_kept:
-            self._trace.free(given)
+            self._trace.free(entering)
 
     def _keep_gradient(self, name: str, size: int) -> None:
         if size:

@@ -101,12 +101,12 @@ class Tapes:
         return Passes(tuple(self._switches.setdefault(each, len(self._switches)) for each in switches), by_case)
 
     def _passes(self, layer: Layer, output: Value, again: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        words, given = _Words(self._sizes), layer.start.storage
+        words, entering = _Words(self._sizes), layer.start.storage
         first, second = Walk(layer.tape, False), Walk(layer.tape, False, again)
         first.run_forward(saves=not again)
         second.run(output)
-        is_kept = again or given in layer.tape.saved
-        forward = [f"keep:{words.number(given)}"] if is_kept else []
+        is_kept = again or entering in layer.tape.saved
+        forward = [f"keep:{words.number(entering)}"] if is_kept else []
         for event in first.events:
             if event.storage is not output.storage:
                 forward += words.of([event])
@@ -118,7 +118,7 @@ class Tapes:
         if again:  # the checkpoint lets go of its input with the last tensor that it made again
             last = max(place for place, event in enumerate(inner)
                        if event.kind is Happening.FREED and event.storage in layer.tape.saved)
-            inner.insert(last + 1, Event(Happening.FREED, given))
+            inner.insert(last + 1, Event(Happening.FREED, entering))
         backward = [f"take:{words.number(taken.storage)}", *words.of(inner), f"give:{words.number(left.storage)}"]
         return tuple(forward), tuple(backward)
 
