@@ -166,7 +166,7 @@ _MEGATRON_LACKS: dict[str, tuple[tuple[str, ...], str]] = {
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
                                          "recompute_saves", "units", "reshard", "pipeline", "compile",
-                                         "router_weights", "shared_sum", "qk_order")},
+                                         "router_weights", "shared_sum", "qk_order", "pinned")},
     **{axis: tuple(option for option in BY_NAME[axis].options
                    if option not in (*_NOT_IN_MEGATRON.get(axis, ()), *_MEGATRON_LACKS.get(axis, ((), ""))[0]))
        for axis in {**_NOT_IN_MEGATRON, **_MEGATRON_LACKS}},
@@ -267,7 +267,7 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
                  "layers", "predictions", "documents", "positions", "position_ids", "residual", "dropout",
                  "embedding_norm", "softmax", "biases", "mask", "context", "fp8", "fp8_weights", "adapters",
                  "adapter_parts", "expert_adapters", "adapter_kind", "adapter_precision", "adapter_ends",
-                 "base_weights", "loading", "router_weights", "shared_sum", "qk_order")
+                 "base_weights", "loading", "router_weights", "shared_sum", "qk_order", "pinned")
 }
 
 #: Options that torchtitan's models (Llama 3 and 4, DeepSeek-V3, Qwen3, GPT-OSS) and nanotron's (Llama, Qwen 2,

@@ -123,6 +123,7 @@ def script(folder: Path, text: str, **given: str) -> Run:
           ({"fsdp_cpu_offload": True}, {"zero_offload": "fsdp", "pinned": None, "reshard": "always"}),
           ({"fsdp_reshard_after_forward": False}, {"zero_offload": None, "reshard": "never"}),
           ({}, {"optimizer": "adamw", "optimizer_kernel": "foreach"}),
+          ({"optimizer_in_bwd": True}, {"optimizer_kernel": None, "optimizer_step": "backward"}),
           ({"optimizer": {"_component_": "torch.optim.AdamW", "fused": True}}, {"optimizer_kernel": None}))),
     ({**AXOLOTL, "optimizer": "adamw_8bit", "deepspeed": "zero2.json"},
      {"optimizer": "adamw_8bit", "data_parallel": "deepspeed"}, {"zero_stage": 2}),

@@ -42,17 +42,26 @@ def _pair_of(cases: tuple[Case, ...], name: str) -> gaps.Pair:
     return pair
 
 
-@pytest.mark.parametrize("name", ["3b, recompute", "8b, RTX 4090", "8b, rank 8, 4 bits", "llama-2-7b, once more"])
+@pytest.mark.parametrize("name", ["8b, RTX 4090", "8b, rank 8, 4 bits", "llama-2-7b, once more"])
 def test_runs_of_torchtune_with_recompute_are_met(name: str) -> None:
     """With the loss of their recipes and release, and no states where they lie in managed memory."""
     assert abs(_pair_of(torchtune.read(), name).error) < 0.03
 
 
+def test_a_run_of_torchtune_that_names_no_kernel_had_a_fused_optimizer() -> None:
+    """Temporaries of all parameters would not have been in the peak that is stated."""
+    pair = _pair_of(torchtune.read(), "3b, recompute")
+    fused = gaps.error_of(pair, torchtune.OTHERS["fused"][0])
+    assert fused is not None
+    assert abs(fused) < 0.03
+    assert pair.error > 0.2
+
+
 def test_every_gap_of_torchtune_has_a_cause_or_something_tried() -> None:
     known = pairs(torchtune.read(), PEAK)
-    assert len(known) == 19
+    assert len(known) == 20
     far = sum(abs(pair.error) > gaps.FAR for pair in known)
-    assert gaps.of_pairs(known)[0].startswith(f"{far} of 19")
+    assert gaps.of_pairs(known)[0].startswith(f"{far} of 20")
 
 
 def test_losses_of_torchtune_are_those_of_releases() -> None:

@@ -28,6 +28,7 @@ OTHERS: dict[str, tuple[str, dict[str, str]]] = {
     "eager": ("the loss in single operations", {"loss": "torchtune_chunks"}),
     "some": ("logits of some tokens at a time", {"loss": "liger"}),
     "freed": ("logits that the recipe frees", {"loss": "torchtune"}),
+    "fused": ("an optimizer in one kernel", {"optimizer_kernel": "fused"}),
     "foreach": ("an optimizer over all parameters at once", {"optimizer_kernel": "foreach"}),
     "states": ("states in PyTorch's allocator", {"optimizer": "adamw"}),
 }
@@ -35,6 +36,8 @@ OTHERS: dict[str, tuple[str, dict[str, str]]] = {
 #: of each other.
 CAUSES = {
     "repeated": "keys and values are kept repeated for all query heads, 1.75 GiB here, which is not counted",
+    "kernel": "weights, gradients and moments alone are 23.9 of the 24.9 GiB, so the optimizer had no temporaries of"
+              " all parameters, though no setting says so",
     "compiled": "layers are compiled, which is counted in the loss alone",
     "apart": "the source has three figures of these settings, 20.2, 22.3 and 24.1 GB",
     "less": "the figure is less than shards of weights and inputs of all layers with the stated batch",

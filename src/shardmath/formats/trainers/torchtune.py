@@ -61,7 +61,8 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     options.word("dtype", "bf16", ("bf16",), ": training in fp32 is not counted yet")
     optimizer = OPTIMIZERS[options.word("optimizer._component_", "torch.optim.AdamW", OPTIMIZERS,
                                         ": others are not counted yet")]
-    words["optim"] = (_FUSED.get(optimizer, optimizer) if options.is_on("optimizer.fused") else optimizer,)
+    in_backward, is_fused = (options.is_on(key) for key in ("optimizer_in_bwd", "optimizer.fused"))
+    words["optim"] = (_FUSED.get(optimizer, optimizer) if in_backward or is_fused else optimizer,)
     alone = _ALONE in options.source or (num_gpus or 0) == 1
     words |= {"fsdp": ("false" if alone else "true",), "fsdp_root_unit": ("true",)}
     if "lora_" in builder:
@@ -85,8 +86,11 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     model, arguments, replica = trainer.described(inner, name, num_gpus)
     options.warnings += inner.warnings
     arguments["kernels"] |= {"loss": _loss_of(options)}
-    if options.is_on("optimizer_in_bwd"):
+    if in_backward:
         arguments["kernels"] |= {"optimizer_step": "backward"}
+        if optimizer in _FUSED and not is_fused:
+            options.warnings.append(f"{options.shown('optimizer_in_bwd')} is counted with fused optimizers: temporaries"
+                                    " of one parameter at a time are not counted yet")
     return model, arguments, replica
 
 
