@@ -47,10 +47,10 @@ def replayed(configuration: Configuration, settings: Settings | None = None) -> 
     """
     account, job = explanation(configuration), configuration.job
     values = job.on_rank(account.peak_rank)
-    numbers = terms_at(job.evaluator.terms, values)
-    account = replace(account, pinned_bytes=pinned_beyond(job.evaluator, values, numbers))
+    account = replace(account, pinned_bytes=pinned_beyond(job.evaluator, values))
     try:
         refuse_unreplayed_job(job)
+        numbers = terms_at(job.evaluator.terms, values)
         answer = replayed_rank(job.evaluator, values, numbers, settings or Settings())
     except InputError as error:
         if settings is not None:

@@ -11,11 +11,10 @@ moments are not pinned. Hugging Face's trainer makes two groups: without weight 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 from shardmath.allocator.pinned import PinnedAllocator
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.steps.rows import Rows
 
 #: Bytes of an element of an fp32 gradient.
@@ -35,17 +34,18 @@ class Part(NamedTuple):
     decays: bool
 
 
-def pinned_beyond(evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction]) -> int | None:
+def pinned_beyond(evaluator: Evaluator, values: Mapping[str, int]) -> int | None:
     """Return bytes that pinned blocks of a rank have beyond what is offloaded in them; 0 where nothing is pinned.
 
-    ``account`` are the terms of its memory at ``values``. None where its parts are not known one by one: with experts,
-    and with FSDP2 where ranks do not divide the parameters.
+    None where its parts are not known one by one: with experts, and with FSDP2 where ranks do not divide the
+    parameters.
     """
     choices = evaluator.choices
     if choices["zero_offload"] == "none" or (choices["zero_offload"], choices["pinned"]) == ("fsdp", "none"):
         return 0
     if choices["layers"] != "dense":
         return None
+    account = terms_at(evaluator.terms, values)
     rows = Rows.of(evaluator, values, account)
     parts = parts_of(rows, int(account["optimizer_shards"]))
     if sum(part.elements for part in parts) != sum(int(account.get(name, 0)) for name in _SHARDS):

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import csv
-import os
-import socket
-import subprocess
 import sys
 from collections import Counter
 from typing import Any
 
-RANKS, HOST, STEPS = 2, "127.0.0.1", 2
+from gloo_ranks import print_rows
+
+STEPS = 2
 #: Tensors on the host, matrices, their width.
 CASES = (("none", 3, 48), ("optimizer", 4, 64), ("parameters", 4, 64))
 _GATHER, _REDUCE = "all_gather_into_tensor", "reduce_scatter_tensor"
@@ -58,36 +56,9 @@ def rank_of(offload: str, layers: int, width: int) -> Counter[str]:
     return counted
 
 
-def started(case: tuple[str, int, int]) -> list[str]:
-    """Run all ranks of a case; the numbers that the first one prints."""
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = str(free.getsockname()[1])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", __file__, *map(str, case)], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": HOST,
-                "LOCAL_SIZE": str(RANKS), "MASTER_PORT": port, "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"})
-        for rank in range(RANKS)
-    ]
-    first, *_ = [process.communicate()[0] for process in ranks]
-    assert not any(process.returncode for process in ranks)
-    return first.splitlines()[-1].split()
-
-
-def main() -> None:
-    """Print one row for each case."""
-    table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["offload", "layers", "width", "gathered", "reduced"])
-    for case in CASES:
-        table.writerow([*case, *started(case)])
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
     if sys.argv[1:]:
         bytes_of = rank_of(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
         print(bytes_of[_GATHER], bytes_of[_REDUCE])
     else:
-        main()
+        print_rows(__file__, ("offload", "layers", "width", "gathered", "reduced"), CASES)

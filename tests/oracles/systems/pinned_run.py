@@ -9,15 +9,13 @@ The columns ``requested`` and ``blocks`` are bytes of what is pinned and alive a
 
 from __future__ import annotations
 
-import csv
-import os
-import socket
-import subprocess
 import sys
 from collections import Counter
 from typing import Any
 
-RANKS, HOST, STEPS = 2, "127.0.0.1", 2
+from gloo_ranks import print_rows
+
+STEPS = 2
 COLUMNS = ("offload", "pinned", "h", "a", "k", "d", "f", "u", "L", "tied", "pt", "sg")
 #: Cases by column: sizes below ``pt`` stay gathered, ``sg`` are elements of a subgroup.
 CASES = (
@@ -99,36 +97,9 @@ def rank_of(case: dict[str, Any]) -> tuple[int, int]:
     return pinned.sizes()
 
 
-def started(case: tuple[Any, ...]) -> list[str]:
-    """Run all ranks of a case; the numbers that the first one prints."""
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = str(free.getsockname()[1])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", __file__, *map(str, case)], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={
-                **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": HOST,
-                "LOCAL_SIZE": str(RANKS), "MASTER_PORT": port, "DS_ACCELERATOR": "cpu", "GLOO_SOCKET_IFNAME": "lo"})
-        for rank in range(RANKS)
-    ]
-    first, *_ = [process.communicate()[0] for process in ranks]
-    assert not any(process.returncode for process in ranks)
-    return first.splitlines()[-1].split()
-
-
-def main() -> None:
-    """Print one row for each case."""
-    table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow([*COLUMNS, "requested", "blocks"])
-    for case in CASES:
-        table.writerow([*case, *started(case)])
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
     if sys.argv[1:]:
         words = dict(zip(COLUMNS, sys.argv[1:], strict=True))
         print(*rank_of({name: int(word) if word.isdigit() else word for name, word in words.items()}))
     else:
-        main()
+        print_rows(__file__, (*COLUMNS, "requested", "blocks"), CASES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from shardmath import generated
 
 
+@cache
 def stored_terms() -> dict[str, dict[str, tuple[str, str]]]:
     """Return unit and meaning of all terms by implementation or publication and by name, each with its own kernels."""
     terms: dict[str, dict[str, tuple[str, str]]] = {}

@@ -48,12 +48,12 @@ def _signed(size: int) -> str:
 
 
 def _longer(move: Move) -> str:
-    return "" if move.ratio is None else f"{move.ratio - 1:+.1%}".replace("-0.0%", "+0.0%")
+    return "" if move.ratio is None else f"{move.ratio - 1:+z.1%}"
 
 
 def _drawn(text: str) -> str:
-    """Return a text with the minus and the arrow of print, as the axes have them."""
-    return text.replace("->", "→").replace("-", "\N{MINUS SIGN}")
+    """Return a number with the minus of print, as the axes have it."""
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _of_symbols(symbols: Sequence[Sensitivity]) -> Panel:

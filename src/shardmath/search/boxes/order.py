@@ -57,24 +57,24 @@ def settled(
 def begin_again(bounds: Bounds, answers: Sequence[Kept]) -> None:
     """Take the first answers of a part that were found when it was prepared."""
     last = int(bounds.prepared.order[-1])
-    boxes = bounds.unknown(_freed(bounds, bounds.at(bounds.prepared.first), last))
+    boxes = bounds.unknown(_freed(bounds, bounds.at(bounds.prepared.first), [last]))
     _take(bounds, bounds.children(replace(boxes, may=bounds.prepared.counting.astype(np.bool_)), last), answers)
 
 
 def _around(bounds: Bounds, numbers: NDArray[np.int64], last: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
     """Return the numbers of the boxes around configurations in which an axis is free, and for what these may count."""
-    parents = np.unique(_freed(bounds, bounds.at(numbers), last), axis=0)
+    parents = np.unique(_freed(bounds, bounds.at(numbers), [last]), axis=0)
     boxes = bounds.children(bounds.unknown(parents), last)
-    places, rows = np.unique(_freed(bounds, boxes.places, last), axis=0, return_inverse=True)
+    places, rows = np.unique(_freed(bounds, boxes.places, [last]), axis=0, return_inverse=True)
     counting = np.zeros((len(places), boxes.may.shape[1]), np.int8)
     np.maximum.at(counting, rows.ravel(), boxes.may.astype(np.int8))
     return bounds.numbers(places), counting
 
 
-def _freed(bounds: Bounds, places: Places, axis: int) -> Places:
-    """Return boxes in which an axis is free."""
+def _freed(bounds: Bounds, places: Places, axes: Sequence[int]) -> Places:
+    """Return boxes in which some axes are free."""
     freed = places.copy()
-    freed[:, axis] = bounds.sizes[axis]
+    freed[:, axes] = [bounds.sizes[axis] for axis in axes]
     return freed
 
 
@@ -185,9 +185,7 @@ def _nearer(bounds: Bounds, answers: Sequence[Kept], most: int, together: int) -
         return False
     best = bounds.at(numbers)
     for axes in combinations(range(len(bounds.sizes)), together):
-        freed = best.copy()
-        freed[:, axes] = [bounds.sizes[axis] for axis in axes]
-        boxes = bounds.unknown(np.unique(freed, axis=0))
+        boxes = bounds.unknown(np.unique(_freed(bounds, best, axes), axis=0))
         for axis in axes[:-1]:
             boxes = opened(bounds.children(boxes, axis), answers)
         for start in range(0, len(boxes), _CHILDREN):
